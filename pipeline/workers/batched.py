@@ -1,4 +1,4 @@
-"""The VAD of a fleet's process: it scores windows of many streams in one run (``vad.batch``)."""
+"""The VAD of a fleet's process, which scores windows of many streams in one run (``vad.batch``)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pipeline.workers.placements import InlineWorker
 
 
 class BatchedHost(EngineHost):
-    """Scores all windows that wait when the first of them is due; the others then have only to
-    fetch their scores. Its engine has ``score_all``."""
+    """Scores all waiting windows when the first of them is due; the others then only fetch their
+    scores. Needs an engine with ``score_all``."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._scores: dict[int, float] = {}
-        """Job -> its score, until it is due."""
+        """Job -> its score, until the job is due."""
 
     @property
     def streams(self) -> int:
@@ -29,7 +29,7 @@ class BatchedHost(EngineHost):
             return super()._advance(job)
         if score is not None:
             return True, score
-        # A stream's windows follow each other, so a run takes one of each.
+        # A stream's windows must be scored in order, so a run takes one of each stream.
         first = {job.submit.target: job}
         for each in filter(self._is_window, self._jobs.values()):
             if each.submit.job not in self._scores:
@@ -48,7 +48,7 @@ class BatchedHost(EngineHost):
 
 class BatchedWorker(InlineWorker):
     """With many streams, a window waits a moment for others, unless its stream has just had one
-    scored: it is catching up."""
+    scored and so is catching up."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

@@ -32,7 +32,7 @@ _OUT_OF_MEMORY = (
     "not enough memory",
     "cublas_status_alloc_failed",
 )
-"""How Python, torch, C++, ggml and the system report it, lower-case."""
+"""How Python, torch, C++, ggml and the system report a lack of memory, in lower case."""
 
 
 def lost_its_device(error: BaseException) -> bool:
@@ -45,7 +45,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _text(error: BaseException | None) -> str:
-    """The error and its chain of causes, lower-case."""
+    """The error and its chain of causes, in lower case."""
     texts = []
     while error:
         texts.append(f"{type(error).__name__}: {error}")

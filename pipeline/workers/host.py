@@ -43,7 +43,7 @@ class Submit:
     """Whether the method takes a ``CancelToken`` as its last argument."""
     keep_as: int | None = None
     client: int = 0
-    """Which client it is for: clients take turns before their jobs do."""
+    """The client it is for: first clients take turns, then each one's jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def build_engine(
 
 
 def readable(problem: Exception, what: str) -> ReachyVoiceError:
-    """Our own errors unchanged, others as text, so that they can cross a process boundary."""
+    """Our own errors unchanged, others as text, so that all can cross a process boundary."""
     if isinstance(problem, ReachyVoiceError):
         return problem
     error = EngineError(what, why=f"{type(problem).__name__}: {problem}")
@@ -163,7 +163,7 @@ class EngineHost:
         self._job: Job | None = None
         self._closed = False
         self._short_of_memory = False
-        """Whether it ran out of memory since the last job that succeeded."""
+        """Whether it has run out of memory since the last job that succeeded."""
         self.broken: str | None = None
         """Why the engine cannot continue after a failed step."""
         self.step_began: float | None = None
@@ -225,7 +225,8 @@ class EngineHost:
                     _change(target, request)
 
     def _choose(self) -> bool:
-        """Read the inbox and make the most urgent runnable job the running one."""
+        """Read the inbox and make the most urgent runnable job the current one. False if there is
+        none."""
         while True:
             while not self._inbox.empty():
                 self._take(self._inbox.get())
@@ -242,8 +243,7 @@ class EngineHost:
         return job is not None
 
     def _urgency(self, job: Job) -> tuple[bool, int, int, int]:
-        """The lowest is served first. Cancelled jobs come before all others: they free what others
-        need."""
+        """A sort key; the lowest is served first. Cancelled jobs lead, to free what others need."""
         last_turn = self._last_turns[job.submit.client]
         return not job.cancelled, job.priority, last_turn, job.turn
 
@@ -261,7 +261,7 @@ class EngineHost:
             try:
                 _close(self._objects.pop(target, None))
             except Exception:
-                # Its caller has gone, and the engine itself may still work.
+                # The object's user has gone, and the engine itself may still work.
                 log.exception("an engine failed to close an object")
 
     def _step(self, job: Job) -> None:

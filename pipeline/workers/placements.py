@@ -27,7 +27,7 @@ _leftovers: list[threading.Thread] = []
 
 
 class Trials(Protocol):
-    """What has run on this processor, with the libraries it has now. Blocks."""
+    """Remembers what has run on this processor with the libraries installed now. Blocks."""
 
     def has(self, part: str, packages: Sequence[str]) -> bool: ...
 
@@ -37,11 +37,11 @@ class Trials(Protocol):
 class ThreadWorker(Worker):
     """Runs the engine in its own thread: for native code that releases the GIL.
 
-    A thread cannot be killed. If it hangs, its jobs fail, and it works again if its step ever ends.
-    If it does not stop in time, it is left running and dies with the process.
+    A thread cannot be killed. If it hangs, its jobs fail; it works again if the step ever ends. If
+    it does not stop in time, it is left running and dies with the process.
 
-    A library built for another processor would end this process (SIGILL). So an engine that has not
-    ``ran`` here starts in a process of its own first.
+    A library built for another processor would end this process (SIGILL). So an engine that never
+    ``ran`` here is first started in a separate process.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class ThreadWorker(Worker):
             self._host.receive(request)
 
     async def _try(self) -> None:
-        """Raises ``EngineCrashed`` if the engine ends its process; of other failures the start
-        itself will tell."""
+        """Try the engine in a child, if it never ran here. Raises ``EngineCrashed`` if that dies;
+        other failures will show at the real start."""
         ran, spec = self._ran, self._spec
         part, packages = f"{spec.kind}-{spec.name}", spec.modules
         if ran is None or await asyncio.to_thread(ran.has, part, packages) or self._closed.is_set():
@@ -188,8 +188,8 @@ class ThreadWorker(Worker):
 
 
 class InlineWorker(ThreadWorker):
-    """Builds the engine in a thread, and runs each call on the loop itself: for engines whose calls
-    are shorter than a context switch."""
+    """Builds the engine in a thread, but runs each call on the loop itself: for engines whose calls
+    take less time than a context switch."""
 
     def post(self, request: Request) -> None:
         super().post(request)
@@ -216,7 +216,7 @@ class InlineWorker(ThreadWorker):
 def worker_for(
     spec: EngineSpec, options: EngineOptions, weights: Path | None, ran: Trials | None = None
 ) -> Worker:
-    """The worker that the options, or else the engine's author, ask for."""
+    """A worker in the place that the options name, or else the engine's spec."""
     place = options.run_in or spec.run_in
     if place == "process":
         return ProcessWorker(spec, options, weights)
@@ -225,8 +225,8 @@ def worker_for(
 
 
 def leave_now_if_threads_were_left(exit_code: int) -> None:
-    """End the process at once if an engine's thread still runs. A normal exit tears down what the
-    thread uses, so that its libraries print errors or crash."""
+    """End the process at once if an engine's thread still runs. A normal exit would tear down what
+    the thread uses, and its libraries would print errors or crash."""
     if not any(thread.is_alive() for thread in _leftovers):
         return
     logging.shutdown()

@@ -2,7 +2,7 @@
 
 Parent and child exchange length-prefixed pickles over the child's stdin and stdout. The child
 ends soon after its stdin closes, and on Linux as soon as its parent ends for any reason. Processes
-that it started end with it.
+started by the child end with it.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class EngineFailure:
 
 
 class Ping:
-    """Asks whether the child is alive. Its reading thread sends it back even while the engine
-    works."""
+    """Asks whether the child is alive. The child's reading thread returns it even while the engine
+    is working."""
 
 
 def encode(message: object) -> bytes:
@@ -99,7 +99,7 @@ class ProcessWorker(Worker):
         self._failures = 0
         """Failures in a row."""
         self._why = ""
-        """Why this child ended, if we know more than its exit code shows."""
+        """Why this child ended, if more is known than its exit code."""
         self._life: asyncio.Timeout | None = None
         self._closing = asyncio.Event()
 
@@ -167,7 +167,7 @@ class ProcessWorker(Worker):
         exit_code = asyncio.create_task(child.wait())
         exit_code.add_done_callback(lambda _: _kill(child))
         try:
-            # A time-out that only ``close`` sets ends the reading without a second task.
+            # A timeout that only ``close`` sets ends the reading without a second task.
             async with asyncio.timeout(0 if self._closing.is_set() else None) as self._life:
                 await self._serve(child, ready, began)
         except TimeoutError:
@@ -196,10 +196,10 @@ class ProcessWorker(Worker):
     async def _start(self) -> Process:
         path = [str(entry) for entry in sys.path if entry]
         try:
-            # Pass the environment: otherwise the fork reads the C one, which native libraries may
-            # be changing in other threads while they load ("Bad address").
+            # Pass the environment: otherwise the fork reads the C environment, which native
+            # libraries may be changing in other threads as they load ("Bad address").
             return await asyncio.create_subprocess_exec(
-                # The name is for people who look at ps or nvidia-smi.
+                # The name is there for people who look at ps or nvidia-smi.
                 *(sys.executable, "-P", "-c", _CHILD, str(os.getpid()), self.name, *path),
                 stdin=PIPE,
                 stdout=PIPE,

@@ -1,4 +1,4 @@
-"""Whether an engine is ready; if not, why, and whether it is worth waiting for."""
+"""Whether an engine is ready, and if not, why, and whether it is worth waiting for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Readiness:
 
     @property
     def problem(self) -> str | None:
-        """Why the engine is not ready and for how long it has been waiting, or ``None``."""
+        """Why the engine is not ready, and for how long it has been so; ``None``: it is ready."""
         if self._waiting_since is None:
             return self._problem
         seconds = asyncio.get_running_loop().time() - self._waiting_since
@@ -34,7 +34,7 @@ class Readiness:
             self.ready.set()
 
     def wait_for(self, what: str) -> None:
-        """The engine is not ready while ``what`` lasts."""
+        """Set the problem to ``what``, which will pass, and note since when it lasts."""
         self.problem = what
         self._waiting_since = asyncio.get_running_loop().time()
 

@@ -1,7 +1,7 @@
 """The stages of engines: typed and awaitable, whether a worker runs the engine or a server does.
 
-Nothing before this knows what kind of engine a name in the settings stands for. ``vad_stage`` and
-its like give the stage of one kind, or say that the engine has no such stage.
+Up to here, nothing knows what kind of engine a name in the settings stands for. ``vad_stage`` and
+its siblings return an engine's stage of one kind, or raise if it is not of that kind.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ StageT = TypeVar("StageT")
 
 
 class _VadStream:
-    """Opened on first use, and again after an engine restart: the new engine then scores the window
+    """Opened on first use and again after an engine restart; the new engine then scores the window
     that was lost with the old one."""
 
     def __init__(self, worker: Worker, work: Work) -> None:
@@ -149,8 +149,8 @@ class _Conversation:
             self._remote = None
 
     async def _until_ready(self, work: Work) -> None:
-        """Reading ahead is not urgent: it waits for a restart, so that the new engine has read the
-        conversation by the time it must reply. Raises ``Cancelled``."""
+        """Wait until the engine is ready. Reading ahead is not urgent, so it waits for a restart;
+        the new engine then has read the conversation when it must reply. Raises ``Cancelled``."""
         if self._worker.ready.is_set():
             return
         stop = asyncio.Event()
@@ -207,7 +207,7 @@ class WorkerTts(_WorkerStage):
 
 
 class LoopEngine(Protocol):
-    """An engine that runs on the event loop, such as one by URL, and is the stage of its kind."""
+    """An engine that runs on the event loop, such as one used by URL, and is itself a stage."""
 
     name: str
 
@@ -239,7 +239,7 @@ def tts_stage(engine: Worker | LoopEngine) -> TtsStage:
 def _stage(
     engine: Worker | LoopEngine, protocol: type[StageT], adapter: Callable[[Worker], StageT]
 ) -> StageT:
-    """Raises ``EngineError`` if the engine is of another kind."""
+    """The engine's stage. Raises ``EngineError`` if the engine is of another kind."""
     if isinstance(engine, Worker):
         return adapter(engine)
     if isinstance(engine, protocol):

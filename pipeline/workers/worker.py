@@ -1,9 +1,9 @@
 """An engine's blocking code as sessions see it: awaitable, bounded, cancellable, restartable.
 
 A worker runs one engine inline, in a thread or in a child process. ``run()`` is its whole life: it
-belongs in a TaskGroup and returns after ``close()``. Each call of ``engine``, or of an object that
-was opened on it, becomes a job of the ``EngineHost`` that runs where the engine is. Workers do not
-know kinds of engines; ``pipeline.workers.stages`` gives their calls types.
+belongs in a TaskGroup and returns after ``close()``. Each call of ``engine``, or of an object
+opened on it, becomes a job of the ``EngineHost`` that runs beside the engine. Workers do not know
+kinds of engines; ``pipeline.workers.stages`` gives their calls types.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ class Worker(Readiness):
 
     @property
     def known(self) -> EngineInfo:
-        """Raises ``EngineCrashed`` if the engine was never ready."""
+        """What the engine can do. Raises ``EngineCrashed`` if it was never ready."""
         if self.info is None:
             raise EngineCrashed(f"The {self.name} engine is not ready", why=self.problem or "")
         return self.info
 
     @property
     def identity(self) -> str:
-        """Stable over restarts; differs if weights or options differ. Reads the disk."""
+        """A key that survives restarts and changes with weights or options. Reads the disk."""
         parts = [self.name, self._options.model_dump_json()]
         paths = sorted(self._weights.iterdir()) if self._weights else []
         if own := getattr(self._options, "model_file", None):
@@ -221,12 +221,13 @@ class RemoteObject:
         return RemoteObject(self._worker, target, generation)
 
     def close(self) -> None:
-        """Release the object; the engine closes it when it has time."""
+        """Release the object; the host closes it when it has time."""
         if self.alive:
             self._worker.post(Drop(self._target))
 
     async def _back(self) -> None:
-        """Wait for an engine that is restarting; objects opened on it do not come back."""
+        """Wait for an engine that is restarting; do not wait for objects opened on it, which are
+        lost."""
         if self._target == 0:
             await self._worker.back()
 

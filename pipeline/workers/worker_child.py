@@ -39,8 +39,8 @@ def main(parent: int) -> None:
 def _end_with(parent: int) -> None:
     """Have the kernel kill this process when its parent ends, even in the middle of a native step.
 
-    Strictly, when the thread that started it ends: the parent's event loop. On systems other than
-    Linux, a child ends when its stdin closes."""
+    Strictly speaking, when the thread that started it ends, which runs the parent's event loop. On
+    systems other than Linux, a child ends when its stdin closes."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
