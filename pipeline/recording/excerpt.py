@@ -1,4 +1,4 @@
-"""Cuts the sound of part of a session out of its recording, complete or not."""
+"""Cuts the sound of part of a session out of its recording, even an incomplete one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def excerpt(folder: Path, start_s: float, end_s: float) -> bytes:
             pcm = _samples(path, round(start_s * rate), round((end_s - start_s) * rate))
             if rate != EXCERPT_RATE:
                 pcm = soxr.resample(pcm, rate, EXCERPT_RATE)
-            # After a change of rate the session goes on in another file; the first is silent then.
+            # After a change of rate the session goes on in another file, and the first is silent.
             stereo[: len(pcm), channel] |= pcm[: len(stereo)]
     file = io.BytesIO()
     with wave.open(file, "wb") as wav:

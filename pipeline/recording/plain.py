@@ -1,11 +1,11 @@
 """Converts the pipeline's frozen dataclasses to plain data for JSON.
 
     a dataclass      {"is": "DeleteItem", "item_id": "item_5"}
-    samples          {"samples": 480}: what was heard and sent is in WAV files
+    samples          {"samples": 480}: the sound itself is in WAV files
     a mapping        {"json": {...}}, whose values are plain already
     a sequence       [...]
 
-Fields with their default value are left out, and so are secrets: fields whose metadata says so.
+Fields with their default value are left out, and so are fields whose metadata marks them as secret.
 """
 
 from __future__ import annotations

@@ -48,32 +48,32 @@ LINES = "session.jsonl"
 _numbers = itertools.count(1)
 
 MOST_WAITING = 20_000
-"""Most queued writes. A conversation makes some 100 a second."""
+"""Most queued writes. A conversation makes about 100 a second."""
 MOST_WAITING_BYTES = 64 * 1024 * 1024
-"""Most audio in them. A client may send 15 MiB at once."""
+"""Most audio in the queue. A client may send 15 MiB at once."""
 
 WAV_HEADER_BYTES = 44
 MOST_WAV_BYTES = 2**32 - 1024
-"""RIFF counts in 32 bits: a day of sound at 24 kHz."""
+"""RIFF sizes have 32 bits: a day of sound at 24 kHz."""
 
 CLOSE_S = 5.0
 """How long a hanging disk may delay the program's exit."""
 
 PAUSE_S = 0.5
-"""Sound this much later than the sound before it was sent after a pause; less is jitter."""
+"""A longer gap before a sound is a pause; a shorter one is jitter."""
 
 
 class Recorder:
     """Writes in a thread, until ``close``."""
 
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
-        """``about``: for the first line of each session. Raises ``RecordingError``."""
+        """``about``: added to the first line of each session. Raises ``RecordingError``."""
         self.problem: str | None = None
         """Why recording has stopped."""
         self._folder = folder
         self._about = about
         self._open: set[SessionFiles] = set()
-        """For the thread only."""
+        """Used by the thread only."""
         self._writes: Queue[tuple[Callable[[], None], int] | None] = Queue(MOST_WAITING)
         self._queued_bytes = 0
         self._written_bytes = 0
@@ -87,7 +87,7 @@ class Recorder:
         self._thread.start()
 
     def begin(self, config: SessionConfig, items: tuple[Item, ...]) -> SessionFiles:
-        """A new session. ``items``: the conversation that it resumes."""
+        """Begin to record a session. ``items``: the conversation that it resumes."""
         date = time.strftime("%Y%m%d-%H%M%S")
         files = SessionFiles(self._folder / f"{date}-{os.getpid()}-{next(_numbers)}")
         head = {"format": FORMAT, **self._about, "config": config, "items": items}
@@ -100,7 +100,7 @@ class Recorder:
         return files
 
     def end(self, files: SessionFiles, line: Mapping[str, Any]) -> None:
-        """The session is over; ``line`` is its last."""
+        """The session is over; ``line`` is its last line."""
 
         def end() -> None:
             self._open.discard(files)
@@ -123,7 +123,7 @@ class Recorder:
             self._stop("the disk is too slow")
 
     def close(self) -> None:
-        """Finish the queue, and close the files. Blocks, ``CLOSE_S`` at most."""
+        """Write what is queued, and close the files. Blocks, for twice ``CLOSE_S`` at most."""
         with contextlib.suppress(Full):
             self._writes.put(None, timeout=CLOSE_S)
         self._thread.join(CLOSE_S)
@@ -154,7 +154,7 @@ class Recorder:
 
 
 class SessionFiles:
-    """The files of one session, for the thread only."""
+    """The files of one session. Used by the thread only."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -173,7 +173,7 @@ class SessionFiles:
             self._lines.flush()
 
     def sound(self, source: str, pcm: Pcm, rate: int, at: float) -> dict[str, Any]:
-        """Write audio that arrived or left at ``at``. Returns where it is."""
+        """Write audio that arrived or left at ``at``. Returns its place in the recording."""
         name = f"{source}-{rate}.wav"
         if name not in self._sounds:
             self._sounds[name] = _Sound(_create(self.folder / name), rate)
@@ -242,7 +242,7 @@ class SessionRecording:
     def __init__(
         self, recorder: Recorder, bus: Bus, config: SessionConfig, memory: Memory | None
     ) -> None:
-        """``memory``: of the session that it resumes."""
+        """``memory``: of the session that is resumed, if any."""
         self._recorder = recorder
         # Items that the model has forgotten do not matter.
         self._files = recorder.begin(config, tuple(memory.chat.context) if memory else ())
@@ -255,7 +255,7 @@ class SessionRecording:
         self._recorder.end(self._files, {"at": self._seconds(), "end": True})
 
     def command(self, command: Command) -> None:
-        """The session gets a command."""
+        """Record a command that the session gets."""
         at = self._seconds()
         if isinstance(command, AppendAudio):
             bare = replace(command, pcm=EMPTY, reference=None, reference_moved=None)

@@ -22,7 +22,7 @@ from pipeline.turn_record import (
 )
 
 AHEAD_MS = 5.0
-"""An answer that begins this short a time before its turn ends does not count as early."""
+"""An answer that begins less than this before its turn ends does not count as early."""
 
 
 class State(Enum):
@@ -30,7 +30,7 @@ class State(Enum):
 
     SPEAKING = auto()
     STOPPED = auto()
-    """Its speech is over, but not committed."""
+    """Its speech is over, but not committed yet."""
     WAITING = auto()
     """Committed, waiting for an answer."""
     ANSWERING = auto()
@@ -64,7 +64,7 @@ class OpenTurn:
 
     @property
     def items(self) -> tuple[str, ...]:
-        """All items that are answered."""
+        """All items that its answer covers."""
         return (*self.answers_also, self.item_id) if self.item_id else self.answers_also
 
 
@@ -79,7 +79,7 @@ class OpenReply:
     is_text: bool = False
     message_id: str | None = None
     heard_s: float | None = None
-    """The client's own metadata."""
+    """How much was heard, if the client has reported it."""
     last_audio_at: float | None = None
     timeline: Timeline | None = None
     tool_calls: int = 0
@@ -91,7 +91,7 @@ class OpenReply:
 
 
 def reopen(turn: OpenTurn) -> OpenTurn:
-    """A recorded ``turn`` that waits for another answer; nothing in it counts twice."""
+    """A recorded ``turn``, waiting for another answer; without what must not count twice."""
     if turn.origin in ("text", "request", "silence"):
         return OpenTurn(State.UNHEARD, turn.origin, turn.began_at, answers_also=turn.answers_also)
     waiting = replace(turn, state=State.UNHEARD, origin="again", transcript_at=None, error=None)
@@ -135,7 +135,7 @@ def record_of(turn: OpenTurn, outcome: Outcome, at: float) -> TurnRecord:
 def with_reply(record: TurnRecord, turn: OpenTurn, reply: OpenReply, at: float) -> TurnRecord:
     heard_s, text = _heard_part(record.outcome, reply, at)
     moments = reply.timeline or Timeline("")
-    # A timeline has its own, more exact zero; the gate opened when the reply was announced.
+    # A timeline has its own, more exact zero; the gate opened when the reply started.
     zero = turn.began_at
     if moments.endpoint is not None:
         zero = reply.started_at - moments.endpoint / 1000
@@ -163,7 +163,7 @@ def with_reply(record: TurnRecord, turn: OpenTurn, reply: OpenReply, at: float) 
 
 
 def _heard_part(outcome: Outcome, reply: OpenReply, at: float) -> tuple[float, str]:
-    """Seconds and words heard. A complete answer counts as heard: the rest is still played."""
+    """Seconds and words heard. A complete answer counts as heard: the rest will still be played."""
     playback = reply.playback
     heard_s = playback.sent_seconds if outcome == "answered" else playback.heard_seconds(at)
     if reply.heard_s is not None:

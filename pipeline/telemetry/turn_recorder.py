@@ -59,7 +59,7 @@ from pipeline.turn_record import (
 )
 
 CLOSING_S = 0.1
-"""Closing an interrupted answer may take this long; only audio before the interrupting speech
+"""Closing an interrupted answer may take up to this long; only audio before the interrupting speech
 counts as heard."""
 
 MAX_WAITING = 16
@@ -67,7 +67,7 @@ MAX_WAITING = 16
 
 
 class TurnRecorder:
-    """The recorder of one session, which only transcribes unless ``answers``."""
+    """The recorder of one session. ``answers`` False: the session only transcribes."""
 
     def __init__(self, *, answers: bool = True) -> None:
         self._answers = answers
@@ -85,7 +85,7 @@ class TurnRecorder:
 
     def feed(self, at: float, event: Event) -> list[TurnRecord | TurnUnderWay]:
         """Take the next event, published at ``at`` on the loop's clock. Returns the records that it
-        completes, or a first glance at one, to publish before the event."""
+        completes, or a preliminary one, to publish before the event."""
         match event:
             case SpeechStarted():
                 self._speech_started(at, event)
@@ -118,7 +118,7 @@ class TurnRecorder:
         return self._take()
 
     def close(self, at: float) -> list[TurnRecord | TurnUnderWay]:
-        """The session ends: returns records of everything still open."""
+        """The session ends: return the records of everything still open."""
         for turn in self._in(State.SPEAKING, State.STOPPED):
             self._end(turn, "shutdown", at)
         for reply in self._replies.values():
@@ -136,8 +136,8 @@ class TurnRecorder:
         return [turn for turn in self._turns if turn.state in states]
 
     def _find(self, item_id: str, *states: State) -> OpenTurn | None:
-        """The newest turn with this id (announced, or in the conversation), in one of ``states``,
-        or in any."""
+        """The newest turn with this id (as announced, or in the conversation) that is in one of
+        ``states``; without ``states``, in any."""
         for turn in reversed(self._turns):
             if item_id in (turn.speech_id, turn.item_id) and (not states or turn.state in states):
                 return turn
@@ -256,7 +256,7 @@ class TurnRecorder:
         self._replies[event.reply_id] = reply
 
     def _turn_to_answer(self, at: float) -> OpenTurn:
-        """An answer covers everything the user said that is not answered yet."""
+        """The turn that an answer starting now covers: all that was said and not yet answered."""
         waiting = self._in(State.WAITING)
         before = next(iter(self._in(State.UNHEARD)), None)
         if before and before.item_id and not (waiting or self._typed):
@@ -359,7 +359,7 @@ class TurnRecorder:
 
 
 def _glance(reply_id: str, reply: OpenReply, at: float) -> TurnRecord:
-    """A record at the first audio. Later figures follow at the end."""
+    """The record so far, at the first audio. The other figures follow at the end."""
     turn = reply.turn
     record = with_reply(record_of(turn, "answered", at), turn, reply, at)
     first_audio_ms = (at - turn.began_at) * 1000
