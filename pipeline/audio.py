@@ -92,7 +92,7 @@ class Framer:
     def __init__(self, window_samples: int) -> None:
         self._window_samples = window_samples
         self.remainder = EMPTY
-        """Waits for the next piece."""
+        """Samples that wait for the next piece."""
         self._index = 0
 
     def feed(self, pcm: Pcm) -> Iterator[AudioFrame]:
@@ -175,11 +175,11 @@ class Resampler:
     """Streaming conversion between sample rates, int16 mono. The output does not depend on how the
     input is split.
 
-    A turn's end waits for every sample that a filter holds. soxr works in blocks and holds 10 to
-    30 ms of a stream even in its variable-rate mode; this short filter holds 2 ms at 16 kHz.
+    A turn's end must wait for all samples that a filter holds back. soxr works in blocks and holds
+    back 10 to 30 ms even in its variable-rate mode; this short filter holds back 2 ms at 16 kHz.
 
-    Output sample ``n`` is input sample ``n * step``: no delay, whatever is held back. ``step`` is
-    ``from_rate / to_rate``, for odd rates (44,099 Hz) to within 5e-5.
+    Output sample ``n`` is input sample ``n * step``, so there is no delay in the timeline. ``step``
+    is ``from_rate / to_rate``, for odd rates (44,099 Hz) to within 5e-5.
     """
 
     def __init__(self, from_rate: int, to_rate: int) -> None:
@@ -190,7 +190,7 @@ class Resampler:
         self.step = self._down / self._up
         self._weights, self._half = _block(self._up, self._down)
         self._held: NDArray[np.float64] = np.zeros(self._half - 1)
-        """Input of the block that comes next, and before."""
+        """Input that the next block of output needs, with the input just before it."""
         self._given = 0
         self._taken = 0
 
@@ -227,15 +227,15 @@ class Resampler:
 
 _BLOCK_OUTPUTS = 16
 _MOST_INPUTS = 500
-"""At least so many outputs are computed at once, and from at most so many inputs and their
-surroundings. 11,025 and 44,100 Hz need 441."""
+"""Least number of outputs computed at once, and most inputs, neighbours not counted, that they are
+computed from. 11,025 and 44,100 Hz need 441."""
 
 
 @cache
 def _block(up: int, down: int) -> tuple[NDArray[np.float64], int]:
-    """The weights of the inputs of a block of outputs, shape ``(inputs, outputs)``, and how many
-    inputs one output takes from its own place on. Doubles, so that how the input is split makes no
-    difference in the rounding."""
+    """Weights of the inputs for a block of outputs, shape ``(inputs, outputs)``, and how many
+    inputs one output needs from its own position on. Doubles, so that the rounding does not depend
+    on how the input is split."""
     half = ceil(_ZERO_CROSSINGS * max(1.0, down / up))
     cut_off = _ROLL_OFF * min(1.0, up / down)
     at = np.arange(up * ceil(_BLOCK_OUTPUTS / up)) * down / up

@@ -1,4 +1,4 @@
-"""The bus: delivers everything observable in a session, in order, to its readers.
+"""The bus: delivers a session's observable events, in order, to its readers.
 
 It stamps each event with the running loop's clock.
 """
@@ -30,8 +30,8 @@ class SlowSubscriber(Exception):
 class Subscription:
     """One reader of the bus: ``async for at, event in subscription``.
 
-    A lossless one that holds more than ``capacity`` unread events raises ``SlowSubscriber``; an
-    observer loses the oldest and counts them in ``dropped``.
+    With more than ``capacity`` unread events, a lossless subscription raises ``SlowSubscriber``;
+    any other loses the oldest ones and counts them in ``dropped``.
     """
 
     def __init__(self, capacity: int, *, lossless: bool) -> None:

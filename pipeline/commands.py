@@ -1,5 +1,5 @@
-"""A client's commands to a session, as plain data. The Realtime protocol makes them from wire
-messages; ``talk`` and tests make them directly.
+"""A client's commands to a session, as plain data. The Realtime protocol builds them from wire
+messages; ``talk`` and tests build them directly.
 
 ``event_id`` names the client's message, so that a refusal can refer to it.
 """
@@ -24,19 +24,19 @@ BACKGROUND_DB: dict[NoiseReduction, float] = {"near_field": 9.0, "far_field": 12
 
 
 MAX_PREFIX_PADDING_MS = 2000
-"""The listener keeps no more audio than this before an onset."""
+"""Most audio that the listener keeps before an onset."""
 
 
 LEAST_THRESHOLD = 0.05
-"""At 0 all silence would be speech, and at 1 nothing would; the API allows both."""
+"""The API allows 0 and 1, but at 0 all silence would be speech, and at 1 nothing would."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnDetection:
     """How the server detects turns. ``None`` in a field: the YAML's value applies.
 
-    ``eagerness`` is set for semantic turn detection only. ``idle_timeout_ms``: silence after an
-    answer that makes the server speak again; ``None``: it never does.
+    ``eagerness`` is set for semantic turn detection only. ``idle_timeout_ms``: how long a silence
+    after an answer makes the server speak again; ``None``: none does.
     """
 
     threshold: float | None = None
@@ -49,7 +49,7 @@ class TurnDetection:
 
     def over(self, ours: Endpointing) -> Endpointing:
         """``ours``, overridden by this. With the adaptive policy, ``silence_duration_ms`` limits
-        the waits for clear and likely ends, and a hesitation still gets its time; with the strict
+        the waits for clear and likely ends, but hesitations still get their time; with the strict
         policy it is the exact wait."""
         changes: dict[str, float] = {}
         if self.threshold is not None:
@@ -70,7 +70,7 @@ class TurnDetection:
 
 @dataclass(frozen=True, slots=True)
 class ToolFilter:
-    """Some tools of a server: those with these ``names``, if any are given, and of this kind."""
+    """Selects tools of a server: those with these ``names`` and this ``read_only``, where set."""
 
     names: tuple[str, ...] | None = None
     read_only: bool | None = None
@@ -82,9 +82,9 @@ class ToolFilter:
 
 @dataclass(frozen=True, slots=True)
 class ServerRequest:
-    """A tool server that the client wants. ``url`` empty: the owner's one with this label.
-    ``headers``: sent to this server only, and never shown, logged or recorded. A tool needs the
-    client's approval if it is in ``approved_singly``, or not in ``approved``."""
+    """A tool server that the client wants. ``url`` empty: the owner's server with this label.
+    ``headers``: sent to this server only, and never shown, logged or recorded. A call of a tool
+    needs the client's approval if the tool is in ``approved_singly``, or not in ``approved``."""
 
     label: str
     url: str = ""
@@ -95,7 +95,7 @@ class ServerRequest:
 
     @property
     def place(self) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-        """Which server it is, and as whom: all but the filters."""
+        """Which server it is, and with whose headers: everything but the filters."""
         return self.label, self.url, self.headers
 
     def asks_first(self, name: str, read_only: bool) -> bool:
@@ -112,8 +112,8 @@ class SessionConfig:
     ``answers`` False: the session only transcribes. ``turn_detection`` ``None``: push to talk.
     ``noise_reduction`` ``None``: ``endpointing.background_db`` applies. ``partials``: whether
     stable words are published before an utterance is committed. ``speed``: a factor on the voice's
-    own pace. ``language``: ISO 639-1; empty: what is heard. ``asked_languages``: those that the
-    client prefers, as it wrote them, the best first. ``keywords``: names and odd words that the
+    own pace. ``language``: ISO 639-1; empty: the one heard. ``asked_languages``: those that the
+    client prefers, as it wrote them, best first. ``keywords``: names and unusual words that the
     recogniser may not know. ``servers``: tool servers that the client wants.
     ``max_output_tokens`` ``None``: only the engine's own limit.
     """
@@ -143,7 +143,7 @@ class SessionConfig:
 
     @property
     def offered(self) -> tuple[Tool, ...]:
-        """The tools that the model reads of."""
+        """The tools that the model is told about."""
         return tuple(tool for tool in self.tools if not tool.origin or tool.origin.offered)
 
     @property
@@ -165,8 +165,8 @@ class SessionConfig:
 
 
 def _of_server(tools: tuple[Tool, ...], choice: ToolChoice) -> tuple[tuple[Tool, ...], ToolChoice]:
-    """The choice of a server's tool, by the name that the model reads. Tools that are not there, or
-    not yet, cannot be chosen."""
+    """Translates the choice of a server's tool to the name that the model reads. Tools that are not
+    there, or not yet, cannot be chosen."""
     theirs = tuple(t for t in tools if t.origin and t.origin.server == choice.server)
     for tool in theirs:
         if tool.origin and tool.origin.name == choice.name:
@@ -232,7 +232,7 @@ class AppendAudio(Command):
     ``reference``: if microphone and loudspeaker are this machine's, the loudspeaker's samples
     meanwhile, of the same length; then the rate is 16 kHz. ``reference_moved``: set if there was a
     gap before them (``EchoPath.reference_moved``). ``live``: from a track, which never pauses, so
-    that push to talk keeps the newest of it."""
+    push to talk keeps only the newest of it."""
 
     pcm: Pcm
     rate: int
@@ -253,7 +253,7 @@ class NoteDirection(Command):
 
 @dataclass(frozen=True, slots=True)
 class WakeUp(Command):
-    """The robot is touched: it listens, without having been called."""
+    """The robot was touched: it listens without having been called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +303,7 @@ class CreateResponse(Command):
 
 @dataclass(frozen=True, slots=True)
 class CancelResponse(Command):
-    """``response_id`` ``None``: the response that owns the speaker."""
+    """``response_id`` ``None``: the response that owns the loudspeaker."""
 
     response_id: str | None = None
     event_id: str | None = None

@@ -26,14 +26,15 @@ from pipeline.spoken.language import language_of
 log = logging.getLogger("reachy_voice.stt")
 
 MOST_SHOWN_CHARS = 20
-"""Of a language that cannot be recognised: a client may write anything."""
+"""Most characters shown of an unknown language's name: a client may write anything."""
 
 FEW_WORDS, SURE_OF_FEW_WORDS = 2, 0.95
-"""Whisper Base, in 94 utterances of one or two words by SVOX Pico in the language of the
-conversation: believed from 0.7 on, it changes the language 10 times, from here on twice."""
+"""How sure the recogniser must be to change the language over so few words. Whisper Base, with 94
+utterances of one or two words by SVOX Pico in the language of the conversation, changes it 10 times
+if believed from 0.7 on, and twice from here on."""
 
 LONGEST_TURN_S = 180.0
-"""A time that was asked for longer ago belongs to a turn that came to nothing."""
+"""A turn time that was first asked for longer ago belongs to a turn that came to nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,11 +55,11 @@ class SessionContext:
     """How long after being sent audio is heard."""
     _turn_at: float | None = None
     _told_languages: tuple[str, ...] = ()
-    """The client knows that none of these is recognised."""
+    """The client was told that none of these is recognised."""
 
     def turn_time(self) -> float | None:
-        """When the turn under way was first asked for, in seconds since 1970: it is told the model
-        with the turn, so it must not change. ``None``: the model is not told."""
+        """The time of the turn under way, in seconds since 1970: that of the first call, because
+        the model reads it with the turn, so it must not change. ``None``: the model is not told."""
         if self.settings.clock is None:
             return None
         now = self.settings.clock()
@@ -67,7 +68,7 @@ class SessionContext:
         return self._turn_at
 
     def end_turn_time(self) -> float | None:
-        """The same, for the last time of this turn."""
+        """The same, at the end of the turn: the next call begins a new one."""
         at, self._turn_at = self.turn_time(), None
         return at
 
@@ -110,9 +111,9 @@ class SessionContext:
         return asked.turn_detection.over(ours) if asked.turn_detection else ours
 
     def note_language(self, said: Transcript) -> None:
-        """The user has said something: which language it is in, if the recogniser or the words
-        show it. A word or two that show none are often misheard: they change a language that is
-        known only if the recogniser is very sure."""
+        """Note the language of what the user said, if the recogniser or the words show it. One or
+        two words that show none are often misheard, so they change a known language only if the
+        recogniser is very sure."""
         self.check_language()
         shown = language_of(said.text)
         told = said.language

@@ -76,8 +76,8 @@ class SpeechStopped:
 
     ``direction_deg``: its direction; an array is often too slow for ``SpeechStarted``.
     ``why``: silence was long enough (see the last ``TurnJudged``), the user spoke again before the
-    commit, or the client committed or cleared the audio. ``background_db``: so far below the
-    speaker was speech that counted as silence; 0: none did."""
+    commit, or the client committed or cleared the audio. ``background_db``: how far below the
+    speaker the speech was that counted as silence; 0: none did."""
 
     item_id: str
     audio_ms: int
@@ -100,8 +100,8 @@ class SpeechIgnored:
 
 @dataclass(frozen=True, slots=True)
 class SpeechRejected:
-    """The utterance had no words, or none that count: it becomes no item. ``engine_seconds`` were
-    spent to find that out. ``invented``: why words that were recognised do not count. ``doubt``,
+    """The utterance had no words that count, so it becomes no item. ``engine_seconds`` were spent
+    to find that out. ``invented``: why words that were recognised do not count. ``doubt``,
     ``speaker``: see ``pipeline.engines.contract.Transcript``. Internal."""
 
     item_id: str
@@ -112,11 +112,11 @@ class SpeechRejected:
 
 
 WakeReason = Literal["word", "touch", "client", "resumed"]
-"""The robot was called, or touched; the client decides itself when speech is meant; a conversation
-goes on that was lost while it was awake."""
+"""The robot was called, or touched; the client decides when speech is meant for the robot; a
+conversation that was lost while the robot was awake goes on."""
 SleepReason = Literal["start", "silence", "farewell", "client"]
-"""The session begins; nobody went on for long enough; somebody said so; the client no longer
-decides itself when speech is meant."""
+"""The session begins; nobody has spoken for long enough; somebody said so; the client no longer
+decides when speech is meant for the robot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +216,8 @@ class ItemTruncated:
 
 @dataclass(frozen=True, slots=True)
 class ToolListing:
-    """The tools of a server that the client wants are being read (the item's status says so), are
-    known, or cannot be read (``incomplete``)."""
+    """The tools of a server that the client wants are being listed, are known, or cannot be listed,
+    as the item's status says (``incomplete``: they cannot)."""
 
     item: ToolServerItem
     previous_item_id: str | None
@@ -225,7 +225,7 @@ class ToolListing:
 
 @dataclass(frozen=True, slots=True)
 class ServerCallBegun:
-    """A tool server is called."""
+    """A call to a tool server has begun."""
 
     item_id: str
 
@@ -253,9 +253,9 @@ class ReplyStarted:
     max_output_tokens: int | None
     metadata: Mapping[str, str] | None
     continues: str = ""
-    """The answer, interrupted by mistake, that this reply continues."""
+    """The id of the answer, interrupted by mistake, that this reply continues."""
     announces: bool = False
-    """Whether it answers nothing: somebody wants it said."""
+    """Whether it is an announcement, which answers nothing."""
 
 
 OutputItem = MessageItem | FunctionCallItem
@@ -323,8 +323,8 @@ class ReplyWentOn:
 
 @dataclass(frozen=True, slots=True)
 class OutputBuffer:
-    """The speech of a reply begins to play, has played, or was dropped before its end. Only where
-    the server plays it itself, over WebRTC."""
+    """The speech of a reply begins to play, has played, or was dropped before its end. Published
+    only over WebRTC, where the server plays it itself."""
 
     reply_id: str
     state: Literal["started", "stopped", "cleared"]
@@ -355,7 +355,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class ReplyFinished:
-    """The one end of every reply that was started."""
+    """A reply has ended; published exactly once for every reply that was started."""
 
     reply_id: str
     status: Literal["completed", "cancelled", "incomplete", "failed"]
@@ -367,8 +367,8 @@ class ReplyFinished:
 
 
 FaultKind = Literal["runaway", "silence", "repetition", "gibberish", "late"]
-"""Much longer than the text; nothing audible; the same sound again and again; noise or a tone; too
-late."""
+"""In this order: much longer than the text; nothing audible; the same sound again and again; noise
+or a tone; too late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,8 +389,8 @@ SilenceOutcome = Literal["asked_again", "given_up"]
 
 @dataclass(frozen=True, slots=True)
 class SilentAnswer:
-    """The model's answer was inaudible (``pipeline.speaking.words``). The model was asked
-    again; or the answer was given up, and the apology said. Internal; not sent over the wire."""
+    """The model's answer was inaudible (``pipeline.speaking.words``). Either the model was asked
+    again, or the answer was given up and the apology said. Internal; not sent over the wire."""
 
     reply_id: str
     outcome: SilenceOutcome
@@ -420,7 +420,7 @@ class RecordingBegun:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A command that cannot be carried out. ``code`` is one of the Realtime API's."""
+    """A command cannot be carried out. ``code`` is one of the Realtime API's."""
 
     event_id: str | None
     code: str

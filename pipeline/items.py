@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pipeline.audio import Recording
 
 UNSEEN_IMAGE = "(An image was shared here. This assistant cannot see images.)"
-"""What a model without vision reads in place of an image, so that it can say so and not invent."""
+"""What a model without vision reads in place of an image, so that it says so and does not guess."""
 
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
@@ -24,7 +24,7 @@ class TextPart:
 @dataclass(frozen=True, slots=True)
 class AudioPart:
     """Speech. ``transcript`` is ``None`` until it is known; ``seconds`` is its length. ``speaker``:
-    whose voice it is; empty: nobody's that is known.
+    whose voice it is; empty: unknown.
 
     ``audio`` is the speech, while it is kept. In an answer, ``audio`` and ``sent_seconds`` cover
     everything that was sent, even if less was heard. ``clauses`` are its words, each clause with
@@ -57,11 +57,11 @@ class MessageItem:
     parts: tuple[Part, ...] = ()
     status: ItemStatus = "completed"
     notice: bool = field(default=False, compare=False)
-    """Said by the server and not by the model; appears in no prompt."""
+    """Whether the server said it and not the model; then it appears in no prompt."""
     interrupted: bool = field(default=False, compare=False)
-    """An answer that was cancelled, and whose rest was not said later."""
+    """Whether it is an answer that was cut off and not continued later."""
     at: float | None = field(default=None, compare=False)
-    """When the turn began, in seconds since 1970, if the model may know it."""
+    """When the turn began, in seconds since 1970; ``None``: the model is not told."""
 
     @property
     def unread(self) -> bool:
@@ -93,7 +93,7 @@ class ServerCall:
     """What became of a call at the tool server ``server``, where the tool is called ``name``:
     nothing yet, an ``output``, or an ``error``. ``error_code``: of JSON-RPC, if the server refused
     the call. ``approval_id``: the request to approve it. ``shown``: whether the client is told.
-    ``offered``: whether the model knows the tool, and reads of the call."""
+    ``offered``: whether the model knows the tool, and so reads the call in the prompt."""
 
     server: str
     name: str
@@ -108,7 +108,8 @@ class ServerCall:
 @dataclass(frozen=True, slots=True)
 class FunctionCallItem:
     """``arguments`` is the JSON text that the model wrote. ``server`` ``None``: the client executes
-    it; otherwise its output is in the conversation, too, as an item that clients do not see."""
+    the call; otherwise its output is also in the conversation, as an item that clients do not see.
+    """
 
     id: str
     call_id: str

@@ -23,8 +23,8 @@ class Image:
 class Message:
     """One message of a prompt. ``tool_calls`` are OpenAI-style function calls, as plain data; their
     arguments are text, which a client may have left broken. ``images``: in order; an engine that
-    cannot see may ignore them. ``words``: what the user said, without what the prompt notes of it:
-    who speaks, and when."""
+    cannot see may ignore them. ``words``: what the user said, without the notes that the prompt
+    adds: who speaks, and when."""
 
     role: Role
     content: str
@@ -38,7 +38,7 @@ class Message:
 class ToolOrigin:
     """The tool server that has a tool, and the tool's name there. ``shown``: whether the client is
     told of calls. ``read_only``: whether the tool changes nothing. ``offered``: whether the model
-    reads of it; otherwise only a rule calls it (``pipeline.speaking.rules``)."""
+    is told of it; otherwise only a rule calls it (``pipeline.speaking.rules``)."""
 
     server: str
     name: str
@@ -61,8 +61,8 @@ class Tool:
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
     """Whether tools may, must or must not be called; ``named``: only the tool called ``name``.
-    ``parallel``: one answer may contain several calls. ``server``: the name is the one that this
-    tool server knows; an empty one means any of its tools. Engines never see that."""
+    ``parallel``: one answer may contain several calls. ``server``: ``name`` is as this tool server
+    knows it; an empty name means any of its tools. Engines never see ``server``."""
 
     kind: Literal["auto", "none", "required", "named"] = "auto"
     name: str = ""
@@ -75,7 +75,7 @@ class Sampling:
     """How to pick tokens. ``dry_multiplier``: above 0, phrases of the assistant's earlier answers
     become less likely; only engines that pick tokens themselves can do that. ``max_tokens`` None:
     up to the end of the context. ``stops``: the answer may end with the first of these that it
-    contains; an engine need not know them, and what it says after one is of no account."""
+    contains; an engine may ignore them, and anything after one does not count."""
 
     temperature: float = 0.6
     top_p: float = 0.9
@@ -93,7 +93,7 @@ class LlmRequest:
 
     ``unfinished`` counts only for reading ahead: the words so far of a message that the user has
     not finished. If the last of ``messages`` is the user's, they continue it, after a space. They
-    are whole words that will not change, and the engine reads what all continuations share.
+    are whole words that will not change; the engine reads only what all continuations share.
     """
 
     messages: Sequence[Message]

@@ -69,11 +69,11 @@ INBOX_CAPACITY = 256
 
 
 BLOCKED_S = 0.05
-"""A timer that is so late tells that the loop was blocked."""
+"""A timer this late shows that the loop was blocked."""
 
 
 class CommandObserver(Protocol):
-    """Follows what a session is told, as the bus follows what it does. It must be quick."""
+    """Sees every command to a session, as readers of the bus see every event. Must be quick."""
 
     def command(self, command: Command) -> None:
         """Called with each command before it waits for its turn."""
@@ -100,10 +100,10 @@ class Session:
         tool_servers: ToolServers | None = None,
         wake_word: WakeWord | None = None,
     ) -> None:
-        """``new_id(prefix)`` returns a fresh id such as ``item_…``; ``memory``: the memory of a
-        session that this one resumes; ``hearing``: how the client is heard; ``observer`` follows
-        its commands. ``tool_servers``: whose tools it may call; ``None``: there are none.
-        ``wake_word``: hears the call; ``None``: it is known by its words (``settings.wake``)."""
+        """``new_id(prefix)`` returns a fresh id such as ``item_…``; ``memory``: of the session that
+        this one resumes; ``hearing``: how the client is heard; ``observer`` sees its commands;
+        ``tool_servers``: whose tools it may call; ``None``: there are none. ``wake_word`` hears the
+        robot's call; ``None``: the call is recognised by its words (``settings.wake``)."""
         self._bus = bus
         self._observer = observer
         self._tasks = asyncio.TaskGroup()
@@ -118,7 +118,8 @@ class Session:
         self._arrivals = Arrivals()
         self._audio_due = 0.0
         self._audio_missed = False
-        """When audio is missed next, in the loop's time, and whether it was missed before that."""
+        """When the next audio is overdue, in the loop's time, and whether it was overdue once
+        already."""
         self._hearing = hearing or EchoHearing(ClientEcho(stages.vad.window_samples), settings.echo)
         bus.tap(self._hearing.note)
         self._directions = Directions(settings.accept)
@@ -196,7 +197,7 @@ class Session:
 
     @property
     def language(self) -> str:
-        """Of the conversation, ISO 639-1; empty: not known."""
+        """The language of the conversation, ISO 639-1; empty: not known."""
         return self._context.language
 
     @property
@@ -238,7 +239,7 @@ class Session:
                 self._transcriber.read(item)
 
     def _end(self) -> None:
-        """End all replies and work in idle time."""
+        """End all replies and all work done in idle time."""
         self._running = False
         if self._waking:
             self._waking.end()
@@ -251,7 +252,7 @@ class Session:
             self._bus.publish(record)
 
     def release(self) -> Memory:
-        """Hand over the memory before ``run`` ends, so that it is not closed. Running replies still
+        """Hand over the memory before ``run`` ends, so that it is not closed. Replies still running
         write their end into it."""
         self._keeps_memory = True
         return self._memory
@@ -290,7 +291,7 @@ class Session:
         return self._hearing.delay_ms
 
     def played_late(self, seconds: float) -> None:
-        """From the next answer on: so long after being sent, audio is heard."""
+        """Set how long after being sent audio is heard, from the next answer on."""
         self._context.player_lag_s = seconds
 
     async def quiet(self) -> None:
@@ -315,7 +316,7 @@ class Session:
 
     @property
     def announces(self) -> bool:
-        """Whether anything can be announced in it."""
+        """Whether announcements can be made."""
         return self._announcements.possible
 
     async def announce(self, text: str, until: float) -> AnnouncementEnd:
@@ -323,7 +324,7 @@ class Session:
         return await self._announcements.say(text, until)
 
     def _nobody_speaks(self) -> bool:
-        may_speak = self._turns.busy or self._listener.may_be_speech  # also to a robot asleep
+        may_speak = self._turns.busy or self._listener.may_be_speech  # even if the robot is asleep
         return self._running and not may_speak and self._buffer.resting
 
     def model_exchanged(self) -> None:
@@ -332,7 +333,7 @@ class Session:
             self._warm_up.prompt_changed()
 
     def tools_changed(self) -> None:
-        """The owner's tool servers have other tools than before."""
+        """The tools of the owner's tool servers have changed."""
         if self._running:
             self._tools.refresh()
 
@@ -351,8 +352,8 @@ class Session:
 
     async def _miss_audio(self) -> None:
         """A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends.
-        It does so the second time in a row, and not too late: a loop that was blocked finds a timer
-        over before it reads what was sent."""
+        It does so only when audio is overdue twice in a row and the timer is on time: a loop that
+        was blocked sees the timer expire before it reads what was sent."""
         late_s = asyncio.get_running_loop().time() - self._audio_due
         stalls = self._audio_missed and late_s < BLOCKED_S
         stall_s = self._await_audio()
@@ -364,7 +365,8 @@ class Session:
             self._announcements.look()
 
     def _await_audio(self) -> float:
-        """Set when audio is missed next; returns after how many seconds the client has stalled."""
+        """Set when the next audio is overdue; returns after how many seconds the client counts as
+        stalled."""
         stall_s = self._arrivals.stall_s(self._context.settings.endpointing.stall_ms / 1000)
         self._audio_due = asyncio.get_running_loop().time() + stall_s / 2
         self._audio_missed = False
@@ -452,7 +454,7 @@ class Session:
 
 
 def _unheard(command: Command) -> Command:
-    """For observers: what is heard asleep is not kept."""
+    """The command as observers see it: what is heard while asleep is not kept."""
     if not isinstance(command, AppendAudio):
         return command
     return replace(command, pcm=np.zeros_like(command.pcm), reference=None, reference_moved=None)

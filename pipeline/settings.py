@@ -81,7 +81,7 @@ class Speculation(BaseModel):
 
 
 class Echo(BaseModel):
-    """Whether the assistant's own voice is taken out of what the microphone hears."""
+    """Whether the assistant's own voice is removed from what the microphone hears."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -92,9 +92,9 @@ WakeMode = Literal["always", "word", "touch"]
 
 
 class Wake(BaseModel):
-    """When the robot listens: always; or only once it was called by a ``word``, or woken by a
-    ``touch``, until ``follow_up_s`` after its last answer. ``words``: what it is called, in the
-    notation of the ``engine``; ``None``: the engine's own."""
+    """When the robot listens: always, or only after it was called by a ``word`` or woken by a
+    ``touch``, until ``follow_up_s`` after its last answer. ``words``: the calls that wake it, in
+    the notation of the ``engine``; ``None``: the engine's own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -117,8 +117,9 @@ class Sector:
 
 
 class Filler(BaseModel):
-    """``after_ms``: from the end of the user's speech on; ``None``: only in an unusually long wait,
-    and before no call. ``sentences`` are said in turn; ``None``: those of the language."""
+    """``after_ms``: how long after the user's speech a filler is said; ``None``: only in an
+    unusually long wait, and never before a call. ``sentences`` are said in turn; ``None``: those of
+    the language."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -139,25 +140,25 @@ class Notices:
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """Words of one language that say something about a turn, in lower case, from
-    ``config/languages``. An empty list says nothing.
+    """Words of one language that are evidence about a turn, in lower case, from
+    ``config/languages``. Any list may be empty.
 
     Speech over an answer: ``commands`` interrupt it at once; ``openers`` begin questions and
     requests, and never stand alone; ``backchannels`` only show that the user listens, as the
     phrases of ``encouragements`` do. ``continuations`` ask for more of the answer; ``prefaces`` may
-    stand before one, ``additions`` behind it. Text with one of ``refusals`` agrees with nothing.
+    stand before one, ``additions`` after it. Text with one of ``refusals`` is never an agreement.
     In phrases, ``|`` separates alternatives, what is in parentheses may be left out, and ``*ing``
-    is any word that ends so but a command or an opener.
+    is any word with that ending except a command or an opener.
 
     The end of a turn: ``answers`` are complete alone; ``fillers`` promise more, and so do
     ``starters`` that stand alone or have no full stop; ``leaning`` words need another word, and
     ``leaning_ends`` do if no full stop follows or the language model doubts it.
 
-    What recognisers invent: ``credits``, with names where they end in ``*``, and ``courtesies`` out
-    of noise.
+    What recognisers invent from noise: ``credits``, followed by a name if they end in ``*``, and
+    ``courtesies``.
 
-    ``farewells`` send a robot to sleep that wakes when it is called; the phrases of
-    ``before_farewells`` may stand before one, those of ``after_farewells`` on both sides.
+    ``farewells`` send a robot to sleep that wakes when called; the phrases of ``before_farewells``
+    may stand before one, those of ``after_farewells`` on either side.
     """
 
     language: str = ""
@@ -186,7 +187,7 @@ WORD_LISTS = tuple(field.name for field in fields(Lexicon))[1:]
 
 
 def lexicon_of(lexicons: Sequence[Lexicon], language: str) -> Lexicon:
-    """The lexicon of ``language``, without words if it has no data; if the language is unknown
+    """The lexicon of ``language``, an empty one if there is no data; if the language is unknown
     (empty), all lexicons joined."""
     if language:
         return next((each for each in lexicons if each.language == language), Lexicon(language))
@@ -195,25 +196,25 @@ def lexicon_of(lexicons: Sequence[Lexicon], language: str) -> Lexicon:
 
 
 def with_all_commands(lexicons: Sequence[Lexicon], language: str) -> Lexicon:
-    """The lexicon of ``language``, and the commands of all others that are not its backchannels:
-    the user may change the language to stop the robot."""
+    """The lexicon of ``language``, with the commands of all others that are not its backchannels:
+    the user may switch language to stop the robot."""
     own = lexicon_of(lexicons, language)
     commands = lexicon_of(lexicons, "").commands
     return replace(own, commands=tuple(c for c in commands if c not in own.backchannels))
 
 
 def with_inventions(lexicons: Sequence[Lexicon], own: Lexicon) -> Lexicon:
-    """``own`` with the credits and courtesies of all: recognisers invent in any language."""
+    """``own`` with the credits and courtesies of all languages: recognisers invent in any."""
     every = lexicon_of(lexicons, "")
     return replace(own, credits=every.credits, courtesies=every.courtesies)
 
 
 Accept = Literal["everyone", "known", "front"]
-"""Whom the robot answers: everyone, those whose voices it knows, or who is in front of it."""
+"""Whom the robot answers: everyone, people whose voices it knows, or people in front of it."""
 
 Rule = Callable[[str, str, Collection[str]], tuple[str, str] | None]
-"""Of the user's words, their language (empty: unknown), and the names of the tools that the model
-reads of: the tool that is plainly meant, and its arguments as JSON."""
+"""Takes the user's words, their language (empty: unknown), and the names of the tools that the
+model knows. Returns the tool that is plainly meant and its arguments as JSON; ``None``: no tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +228,7 @@ class SessionSettings:
     barge_in: BargeIn = field(default_factory=BargeIn)
     echo: Echo = field(default_factory=Echo)
     accept: Sector | None = None
-    """With an array, the directions from which people are heard; ``None``: all."""
+    """The directions from which people are heard, if there is a microphone array; ``None``: all."""
     people: Accept = "everyone"
     wake: Wake = field(default_factory=Wake)
     lexicons: tuple[Lexicon, ...] = ()
@@ -242,9 +243,9 @@ class SessionSettings:
     watched: bool = False
     rule: Rule | None = None
     clock: Callable[[], float] | None = None
-    """Seconds since 1970, for the model to know; ``None``: it does not."""
+    """Returns seconds since 1970, for the prompt; ``None``: the model is not told the time."""
     apology: str | None = None
-    """In place of each language's own, and so is ``exchange_notice``; ``None``: the language's."""
+    """This and ``exchange_notice`` replace each language's own; ``None``: the language's."""
     exchange_notice: str | None = None
 
     def notices_in(self, language: str) -> Notices:
@@ -262,6 +263,6 @@ class SessionSettings:
         return replace(found, **own)
 
     def filler_sentence(self, number: int, language: str) -> str:
-        """The filler of the answer with this number; empty: none."""
+        """The filler for the answer with this number; empty: no filler."""
         sentences = self.notices_in(language).filler_sentences
         return sentences[number % len(sentences)] if sentences else ""

@@ -1,6 +1,6 @@
-"""The record of one turn: when each stage was done, why the turn was taken as over, its cost, and
-how much of the answer was heard. ``pipeline.telemetry.turn_recorder`` makes these from the events
-of a session.
+"""The record of one turn: when each stage was done, why the turn counted as over, its cost, and how
+much of the answer was heard. ``pipeline.telemetry.turn_recorder`` makes records from a session's
+events.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pipeline.messages import Usage
 Interruption = Literal["any speech", "command", "question", "words", "long", "client"]
 """Why speech over an answer interrupts it: all speech does (by the policy, or because the answer
 has hardly begun); it begins like a command or a question; its words are likely meant, or it had
-some when it paused; it is too long for a backchannel; the client committed it."""
+words when it paused; it is too long for a backchannel; the client committed it."""
 Invention = Literal["letters", "too fast", "credits", "repetition", "hum", "hardly speech"]
 """Why words cannot have been said: letters of another language; more than people say in that time;
-the credits of subtitles and their like; one phrase over and over; only a hum; few words, or thanks,
-out of a sound that was hardly speech (``pipeline.hearing.plausibility``)."""
+the credits of subtitles and the like; one phrase over and over; only a hum; few words, or thanks,
+from a sound that was hardly speech (``pipeline.hearing.plausibility``)."""
 Aside = Literal["call", "farewell", "stranger", "elsewhere"]
-"""Why words that were said are no turn: the robot was only called, or sent to sleep; or it was
-somebody who is not enrolled, or somewhere else than those to whom it listens."""
+"""Why words that were said are no turn: the robot was only called, or sent to sleep; the speaker is
+not enrolled, or is not where people are listened to."""
 Ignored = Literal["no words", "backchannel", "too short", "echo", "no command", Invention, Aside]
 """Why speech over an answer does not interrupt it."""
 
@@ -42,15 +42,15 @@ Outcome = Literal[
     "dropped",
     "shutdown",
 ]
-"""How the turn ended: answered to the end; interrupted by speech; cancelled by the client; failed
-at an engine; answered together with a later turn; never answered; noise without words; discarded by
-the client before the commit; the session ended in the middle of it."""
+"""How the turn ended: answered to the end; interrupted by speech; cancelled by the client; an
+engine failed; answered together with a later turn; never answered; noise without words; discarded
+by the client before the commit; the session ended in the middle of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Words that do not count, the mean score of the VAD over their sound, 0 to 1, and the length
-    of that."""
+    """Words that do not count, the VAD's mean score over their sound (0 to 1), and the length of
+    that sound."""
 
     text: str
     certainty: float
@@ -109,13 +109,13 @@ class TurnRecord:
     """Earlier user items that are answered together with this one."""
 
     text: str | None = None
-    """What the user said or wrote, as far as it is known."""
+    """What the user said or wrote, if known."""
     speaker: str | None = None
-    """Whose voice it was; empty: nobody's who is enrolled; ``None``: not asked, or too short."""
+    """Whose voice it was; empty: nobody enrolled; ``None``: not asked, or too short."""
     invented: Invention | Aside | None = None
-    """Why what was recognised does not count as said; then the text is empty."""
+    """Why what was recognised does not count as said; the text is then empty."""
     doubt: Doubt | None = None
-    """What was recognised, if it is an ``Invention``: for the owner, never for a client."""
+    """What was recognised, if it is an ``Invention``. For the owner, never for a client."""
     heard: str = ""
     """The part of the answer that was heard, or read if it was written."""
     error: str | None = None
@@ -127,7 +127,7 @@ class TurnRecord:
     pauses: tuple[Pause, ...] = ()
     """All pauses, including the last."""
     background_db: float = 0.0
-    """How far below the speaker was the speech that went on when the turn ended; 0: none did."""
+    """How far below the speaker the speech was that went on after the turn; 0: none did."""
 
     endpoint_ms: float | None = None
     transcript_ms: float | None = None
@@ -135,9 +135,9 @@ class TurnRecord:
     first_clause_ms: float | None = None
     first_audio_ms: float | None = None
     last_audio_ms: float | None = None
-    """The last audio was sent."""
+    """When the last audio was sent."""
     ended_ms: float | None = None
-    """The record was closed: the answer was complete, or cut off."""
+    """When the record was closed: the answer was complete, or cut off."""
 
     status: str | None = None
     reason: str | None = None
@@ -158,7 +158,7 @@ class TurnRecord:
 
     sent_s: float = 0.0
     heard_s: float = 0.0
-    """Length of the answer's audio."""
+    """Length of the answer's audio, sent and heard."""
     clause_faults: int = 0
     clauses_left_out: int = 0
     """Clauses cut because they were not speech, and how many of those could not be spoken."""
@@ -174,10 +174,10 @@ WANTED = "reachy_voice.turn_record"
 """A response whose metadata sets this to ``true`` gets its record when it is done."""
 
 LATENCY = "speech_to_speech.turn_latency"
-"""The robot app's latency panel reads it; it does not ask for it."""
+"""Always sent: the robot app's latency panel reads it without asking for it."""
 
 MAX_METADATA_PAIRS = 16
-"""The API's limit of entries; keys have up to 64 characters, values up to 512."""
+"""The API's limit on entries; keys have up to 64 characters, values up to 512."""
 
 _FIGURES = (
     *("outcome", "first_audio_ms", "endpoint_ms", "heard_s", "engine_wasted_s", "engine_used_s"),
@@ -186,7 +186,7 @@ _FIGURES = (
 
 
 def as_metadata(record: TurnRecord) -> dict[str, str]:
-    """The record's figures, the most useful first: flat strings without any words spoken."""
+    """The record's figures as flat strings, the most useful first, without any words spoken."""
     shown = {name: getattr(record, name) for name in _FIGURES}
     if judged := record.judgement:
         shown["probability"] = judged.probability

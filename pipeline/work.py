@@ -1,4 +1,4 @@
-"""Work: everything that one reply asks of engines, cancelled and re-prioritised together."""
+"""Work: everything that one reply asks of engines, cancelled and reprioritised together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 
 CLIENT: ContextVar[int] = ContextVar("reachy_voice_client", default=0)
 """The client that work is done for: a number set by the server, or else by a session's ``run``, and
-inherited by its tasks. Engines serve clients in turns, however much each of them asks for."""
+inherited by its tasks. Engines serve clients in turn, however much each of them asks for."""
 
 _numbers = itertools.count(1)
 
@@ -27,7 +27,7 @@ class Priority(IntEnum):
     SPECULATIVE = 1
     WARM_UP = 2
     BACKGROUND = 3
-    """For no conversation."""
+    """Work for no conversation."""
 
 
 class Work:
@@ -71,8 +71,8 @@ class Work:
                 callback()
 
     def when_idle(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` when no engine works on this any more, so ``engine_seconds`` is final.
-        A cancelled job may still run to the end of its slice."""
+        """Call ``callback`` when no engine works on this any more, so that ``engine_seconds`` is
+        final. A cancelled job may still run to the end of its slice."""
         if self._jobs:
             self._when_idle.append(callback)
         else:
@@ -105,7 +105,7 @@ class CancelToken(Protocol):
 
     @property
     def priority(self) -> int:
-        """Its ``Priority`` now. Who has too little room for all makes the highest number wait."""
+        """Its ``Priority`` now. An engine without room for all makes the highest number wait."""
         ...
 
 
