@@ -154,7 +154,7 @@ class Lexicon:
     ``starters`` that stand alone or have no full stop; ``leaning`` words need another word, and
     ``leaning_ends`` do if no full stop follows or the language model doubts it.
 
-    What recognisers invent from noise: ``credits``, followed by a name if they end in ``*``, and
+    What recognisers invent from noise: ``credits``, which take names if they end in ``*``, and
     ``courtesies``.
 
     ``farewells`` send a robot to sleep that wakes when called; the phrases of ``before_farewells``

@@ -174,7 +174,7 @@ WANTED = "reachy_voice.turn_record"
 """A response whose metadata sets this to ``true`` gets its record when it is done."""
 
 LATENCY = "speech_to_speech.turn_latency"
-"""Always sent: the robot app's latency panel reads it without asking for it."""
+"""Sent without being asked for: the robot app's latency panel reads it."""
 
 MAX_METADATA_PAIRS = 16
 """The API's limit on entries; keys have up to 64 characters, values up to 512."""

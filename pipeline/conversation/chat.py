@@ -197,7 +197,7 @@ class Chat:
             self._forgotten = self._previous[item_id]
 
     def make_room(self, problem: PromptTooLong) -> bool:
-        """Show less of the longest items, or else forget the oldest. False if neither is left."""
+        """Show less of the longest items, or else forget the oldest. False if nothing can go."""
         return self.shorten(self.context, problem) or self.forget_oldest()
 
     def shorten(self, items: Sequence[Item], problem: PromptTooLong) -> bool:
@@ -235,7 +235,7 @@ class Chat:
     def _media_items(self) -> list[MessageItem]:
         """The items with audio or pictures, the newest first."""
         newest_first = (item for item in self.newest_first if item.id in self._media)
-        items = islice(newest_first, len(self._media))  # stops after the oldest one
+        items = islice(newest_first, len(self._media))  # stops after the oldest of them
         return [item for item in items if isinstance(item, MessageItem)]
 
 

@@ -133,7 +133,7 @@ class ResumedHistory:
 
 def _content(item: Item) -> _Content:
     """The kind of item, and what must be the same in a repetition. Texts are compared by their
-    words alone: a client may punctuate differently, and mark where an answer was cut."""
+    words alone: a client may write them differently, and mark where an answer was cut."""
     if isinstance(item, MessageItem):
         plain = unicodedata.normalize("NFKC", item.text).casefold()
         return item.role, " ".join(_PUNCTUATION.sub("", plain).split() or plain.split())

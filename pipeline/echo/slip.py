@@ -145,7 +145,7 @@ def displacement(heard: Samples, expected: Samples) -> int | None:
 
 def _explained(fixed: Samples, moving: Samples, heard_moves: bool) -> Samples:
     """For each shift of 0 to ``FARTHEST`` samples: the share of the power heard that disappears
-    when ``moving``, shifted by that much, is subtracted from the newest of ``fixed``."""
+    when ``moving``, taken that much earlier, is subtracted from the newest of ``fixed``."""
     newest = fixed[FARTHEST:]
     spectrum = np.fft.rfft(moving, _SIZE) * np.fft.rfft(newest, _SIZE).conj()
     products = np.fft.irfft(spectrum, _SIZE)[: FARTHEST + 1][::-1]

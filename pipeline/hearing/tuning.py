@@ -176,7 +176,7 @@ alone or is called, and two more elsewhere, unless the recogniser took it for a 
 and those below, 20 common first names replace 7 of 133,000 other words of dialogues; without it,
 1,127."""
 WORD_DIFFERENCE = 0.08
-"""Most wrong consonants of a word taken for a keyword, for each of its sounds above those."""
+"""Most wrong consonants in a word taken for a keyword, per sound of that above ``LEAST_SOUNDS``."""
 NAME_DIFFERENCE = 0.2
 """The same for a word that the recogniser took for a name. With 0.3 twice as many other names are
 replaced."""

@@ -207,7 +207,7 @@ class TurnMachine:
             yield from self._settle(turn, merged)
 
     def _settle(self, turn: Turn, merged: bool = False) -> Actions:
-        """Answer a committed turn, or not: no interrupted answer goes on after it."""
+        """Answer a committed turn if it wants an answer; no interrupted answer goes on after it."""
         if turn.state is TurnState.COMMITTED:
             do = Do.ANSWER_LATER if merged else Do.ANSWER
             yield Act(do if turn.wants_answer else Do.DISCARD_ANSWER, turn)

@@ -1,6 +1,6 @@
 """The stages of engines: typed and awaitable, whether a worker runs the engine or a server does.
 
-Up to here, nothing knows what kind of engine a name in the settings stands for. ``vad_stage`` and
+Until this point, nothing knows what kind of engine a name in the settings means. ``vad_stage`` and
 its siblings return an engine's stage of one kind, or raise if it is not of that kind.
 """
 
