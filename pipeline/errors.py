@@ -58,7 +58,7 @@ class EngineError(ReachyVoiceError):
 
 
 class EngineCrashed(EngineError):
-    """An engine's process, or one of its server's, died or hung; a new one can go on."""
+    """An engine's process, or one of its server's, died or hung; another can go on."""
 
 
 class WrongProcessor(EngineCrashed):
