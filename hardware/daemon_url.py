@@ -1,4 +1,4 @@
-"""The address of a robot's daemon, as people write it."""
+"""Parses the address of a robot's daemon as users write it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ DAEMON_PORT = 8000
 
 
 def daemon_url(text: str) -> str:
-    """``HOST``, ``HOST:PORT`` or an ``http(s)://`` URL as a URL without a slash at its end.
+    """Turn ``HOST``, ``HOST:PORT`` or an ``http(s)://`` URL into a URL without a trailing slash.
 
-    Raises ``ValueError``, saying what is wrong with it.
+    Raises ``ValueError``, which says what is wrong.
     """
     address = text.strip()
     try:
         parts = urlsplit(address if "://" in address else f"http://{address}")
         port = parts.port
-        (parts.hostname or "").encode("idna")  # as looking it up would
+        (parts.hostname or "").encode("idna")  # as a DNS lookup would
     except ValueError as error:
         raise ValueError(f"robot.url is not a URL: {error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -30,7 +30,7 @@ def daemon_url(text: str) -> str:
 
 
 def is_local(url: str) -> bool:
-    """Whether a URL names this machine by its loopback."""
+    """Whether a URL points to this machine's loopback."""
     host = urlsplit(url).hostname or ""
     if host == "localhost":
         return True

@@ -11,7 +11,7 @@ from pipeline.settings import Sector
 
 ChannelNumber = Annotated[int, Field(ge=1, le=64)]
 DeviceName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-"""Or a part of it; nothing at all would be a part of every name."""
+"""A device's name or part of it; an empty string would be part of every name."""
 
 
 class Sound(BaseModel):
@@ -47,7 +47,7 @@ class Array(BaseModel):
 
     @property
     def accepted(self) -> Sector | None:
-        """From where people are listened to; ``None``: from everywhere."""
+        """The sector in which people are listened to; ``None``: everywhere."""
         if self.accept_deg is None:
             return None
         return Sector(self.accept_deg, self.accept_width_deg)

@@ -17,7 +17,7 @@ from pipeline.errors import AudioFormatError
 _FIX = "Give a WAV, FLAC, OGG or MP3 recording of 1 to 768 kHz; any width and channels will do"
 _BLOCK = 65_536
 RATES = range(1_000, 768_001)
-"""Hz. Of lower ones, a few KB would become hundreds of MB at once."""
+"""Hz. At a lower rate, a file of a few KB would become hundreds of MB at once."""
 
 
 def read_recording(path: Path, rate: int) -> Pcm:
@@ -38,13 +38,14 @@ def read_recording(path: Path, rate: int) -> Pcm:
 
 
 def decoded(data: bytes, rate: int, name: str, most_s: float = math.inf) -> Iterator[Pcm]:
-    """The same of a file's content, piece by piece; ``name`` is for errors. More than ``most_s`` is
-    refused before it takes memory: a small file may hold days of silence."""
+    """Like ``read_recording``, but from a file's content and piece by piece; ``name`` is for
+    errors. Audio longer than ``most_s`` is refused before it takes memory: a small file may hold
+    days of silence."""
     import soundfile
 
     samples = 0
     try:
-        # Without its name: of a *.raw, soundfile does not look at the content.
+        # Do not pass the name: soundfile does not examine the content of a *.raw.
         with soundfile.SoundFile(io.BytesIO(data)) as file:
             if file.samplerate not in RATES:
                 raise ValueError(f"its rate is {file.samplerate} Hz")
@@ -103,7 +104,7 @@ SPEECH_ABOVE_NOISE_DB = 8.0
 
 
 def speech_end(pcm: Pcm, rate: int) -> int:
-    """Index after the last speech sample: the label that latencies are measured from.
+    """Index after the last speech sample, from which latencies are measured.
 
     Independent of our VAD: the last 10 ms whose power, smoothed over 50 ms, is within 25 dB of the
     loudest and 8 dB above the quietest tenth. On recordings of people it lies 0 to 130 ms before

@@ -15,18 +15,18 @@ from pipeline.commands import Direction
 from pipeline.events import Event
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 10.0
-"""Delay before it looks for an absent daemon again; doubles each time."""
+"""Delay before the next search for an absent daemon; doubles each time."""
 STEADY_S = 1.0
-"""A connection that lasts this long resets the delay and the reported troubles."""
+"""A connection that lasts this long resets the delay and the reported problems."""
 
 
 class RobotBody:
     """Moves with a conversation while ``run`` runs; without a robot the conversation goes on.
 
     ``note``, ``heard`` and ``played`` are called from the event loop that ``run`` runs on; they
-    never wait. ``run`` calls ``notify`` once for each trouble until it is over.
+    never wait. ``run`` calls ``notify`` once for each problem until it is over.
     ``array_in_head``: the microphone array turns with the head, like the Reachy Mini's; false for
-    an array that stands still and faces the same way as the robot.
+    a fixed array that faces the same way as the robot.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class RobotBody:
         self.array_in_head = array_in_head
         self._posture = Posture()
         self.played = self._posture.played
-        """As in ``Wobble``, by the loop's clock; call this up to a minute ahead."""
+        """``Wobble.played``, with times on the loop's clock; up to a minute ahead."""
         self._prior = PriorState()
         self._presence: Presence | None = None
         self._problems: set[Problem] = set()
@@ -83,14 +83,14 @@ class RobotBody:
             self._notify(error)
         self._problems.add(error.problem)
         if error.problem == "lost":
-            self._problems.add("not found")  # that it is gone says it
+            self._problems.add("not found")  # "lost" implies it
 
     def note(self, event: Event) -> None:
-        """Something has just happened in the conversation."""
+        """Take an event of the conversation as it happens."""
         self._posture.note(event, asyncio.get_running_loop().time())
 
     def heard(self, direction: Direction) -> None:
-        """The array's latest reading; about 10 times a second."""
+        """Take the array's latest reading, about 10 times a second."""
         now = asyncio.get_running_loop().time()
         if not self.array_in_head:
             self._posture.heard(direction, now, 0.0)
@@ -102,8 +102,8 @@ class RobotBody:
                 self._posture.heard(direction, now, head_yaw)
 
     def unturned(self, direction: Direction) -> Direction:
-        """The direction relative to the robot's foot instead of its head; while the head turns, by
-        the last pose sent."""
+        """The direction relative to the robot's foot instead of its head; while the head turns,
+        computed from the last pose sent."""
         if not self.array_in_head or self._presence is None:
             return direction
         return unturned(direction, self._presence.yaw)

@@ -1,4 +1,4 @@
-"""The part of a Reachy Mini's daemon that a body needs: reachy-mini 1.13.0.
+"""A client for the parts of a Reachy Mini's daemon that a body needs (reachy-mini 1.13.0).
 
 REST with JSON under ``/api``, and one WebSocket for targets. Angles in radians, lengths in metres.
 """
@@ -50,9 +50,9 @@ def _client(base: str) -> httpx.AsyncClient:
     import httpx
     import websockets.asyncio.client  # noqa: F401  (here, not on the loop: it reads files)
 
-    anyio.run(anyio.sleep, 0)  # loads what httpx would load with its first request, on the loop
-    # The robot is near: a proxy for the Internet would not find it. Without TLS, no certificates
-    # are read at each try.
+    anyio.run(anyio.sleep, 0)  # imports what httpx's first request would import on the loop
+    # The robot is on the local network: an Internet proxy would not find it. Without TLS, skip
+    # loading certificates on every attempt.
     verify = base.startswith("https:")
     try:
         return httpx.AsyncClient(
@@ -81,7 +81,7 @@ class Daemon:
             raise self.error("not ready", str(why))
 
     async def pose(self) -> Pose:
-        """Where the robot is."""
+        """The robot's current pose."""
         answer = await self._get("state/full")
         with self._known_form("pose"):
             head = {key: float(answer["head_pose"][key]) for key in _HEAD_KEYS}
@@ -126,7 +126,7 @@ class Daemon:
 
     @asynccontextmanager
     async def targets(self) -> AsyncIterator[Targets]:
-        """A stream of target poses, effective at once."""
+        """A stream of target poses; each takes effect at once."""
         from websockets.asyncio.client import connect
         from websockets.exceptions import WebSocketException
 
@@ -188,7 +188,7 @@ _HEAD_KEYS = ("roll", "pitch", "yaw", "x", "y", "z")
 
 
 class Targets:
-    """The stream. The daemon follows the latest target; it answers only what it cannot read."""
+    """A stream of targets. The daemon follows the latest; it replies only to one it cannot read."""
 
     def __init__(self, daemon: Daemon, socket: ClientConnection) -> None:
         self._error = daemon.error

@@ -11,14 +11,14 @@ from hardware.robot.poses import clamp
 from pipeline.commands import Direction
 
 FARTHEST_RAD = math.radians(75)
-"""The furthest it looks to the side: beyond that a linear array is least exact."""
+"""The furthest it looks to the side: beyond that a linear array is least accurate."""
 NEEDED, KEPT = 3, 5
 """Readings before it turns, and readings in the median: outliers are common."""
 WINDOW_S = 0.8
 HYSTERESIS_RAD = math.radians(10)
 """Smaller changes are ignored."""
 FORGOTTEN_S = 30.0
-"""This long after the last voice it looks to the front again."""
+"""After this long without a voice it faces front again."""
 
 
 def yaw_of(direction: Direction) -> float:
@@ -30,14 +30,14 @@ def yaw_of(direction: Direction) -> float:
 
 
 def unturned(direction: Direction, array_yaw: float) -> Direction:
-    """The direction as seen by an array that faces the front. ``array_yaw``: where this one faces,
-    in rad."""
+    """The direction as seen by an array that faces front. ``array_yaw``: where the actual array
+    faces, in rad."""
     azimuth_deg = 90 - math.degrees(array_yaw + yaw_of(direction))
     return replace(direction, azimuth_deg=azimuth_deg % 360)
 
 
 class Gaze:
-    """Folds over directions; times are seconds of one clock."""
+    """Turns directions into a steady gaze; all times are seconds on one clock."""
 
     def __init__(self) -> None:
         self._yaw = 0.0
@@ -45,8 +45,8 @@ class Gaze:
         self._readings: deque[tuple[float, float]] = deque(maxlen=KEPT)
 
     def heard(self, direction: Direction, now: float, array_yaw: float) -> None:
-        """``array_yaw``: where the array's front points, in rad: the head's yaw for one in the
-        head, 0 for one that stands still."""
+        """Take a reading. ``array_yaw``: where the array faces, in rad: the head's yaw for an
+        array in the head, 0 for a fixed one."""
         if not direction.speech:
             return
         while self._readings and self._readings[0][0] < now - WINDOW_S:
@@ -61,7 +61,7 @@ class Gaze:
             self._yaw = middle
 
     def forget_readings(self) -> None:
-        """Start over: another voice follows, or the head has been turning."""
+        """Start over, because another voice follows or the head has been turning."""
         self._readings.clear()
 
     def yaw(self, now: float) -> float:

@@ -1,4 +1,4 @@
-"""Interpolates from the current pose to the wanted one: smooth, and never too fast."""
+"""Interpolates from the current pose to the target, smoothly and never too fast."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import math
 from hardware.robot.poses import LIMITS, SPEED_LIMITS, Pose, clamp
 
 PACE = 8.0
-"""1/s: how quickly a wanted pose is approached. A small step is 90 % done after 0.49 s."""
+"""1/s: how quickly a target is approached. A small step is 90 % done after 0.49 s."""
 
 LONGEST_STEP_S = 0.1
 """After a longer pause the movement continues from where it was instead of jumping."""
 
 
 class Motion:
-    """Follows wanted poses, axis by axis, as a critically damped spring would.
+    """Follows target poses, axis by axis, as a critically damped spring would.
 
     The spring's pull is clipped so that its final speed is ``SPEED_LIMITS``: no axis ever exceeds
-    them, whatever pose is wanted and however often it changes. No axis leaves ``LIMITS``, except
+    them, whatever the target and however often it changes. No axis leaves ``LIMITS``, except
     that the path may begin outside them and lead to one of ``others``: a robot without power lies
     folded, and is folded again before its power is switched off.
     """
@@ -30,7 +30,7 @@ class Motion:
 
     @property
     def yaw_speed(self) -> float:
-        """Of the head, in rad/s."""
+        """The head's yaw speed, in rad/s."""
         return self._speeds.yaw
 
     def step(self, target: Pose, seconds: float) -> Pose:
@@ -56,12 +56,12 @@ class Motion:
 def _step(
     at: float, speed: float, goal: float, seconds: float, fastest: float
 ) -> tuple[float, float]:
-    # The exact solution of the critically damped spring, so any step length gives the same way:
-    # with |gap| <= 2 * fastest / PACE its speed stays below ``fastest`` for good.
+    # The exact solution of the critically damped spring, so the path does not depend on the step
+    # length. With |gap| <= 2 * fastest / PACE the speed always stays below ``fastest``.
     gap = clamp(goal - at, 2 * fastest / PACE)
     decay = math.exp(-PACE * seconds)
     pull = speed - PACE * gap
     place = at + gap - (gap - pull * seconds) * decay
     if (goal - place) * (goal - at) < 0:
-        return goal, 0.0  # a spring swings past a goal that has come nearer; a head need not
+        return goal, 0.0  # a spring overshoots a goal that has moved nearer; a head need not
     return place, (speed - PACE * pull * seconds) * decay

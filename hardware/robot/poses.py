@@ -32,7 +32,7 @@ class Pose(NamedTuple):
 
     @property
     def yaw(self) -> float:
-        """The head's, in the frame of the robot's foot."""
+        """The head's yaw in the frame of the robot's foot."""
         return self.neck_yaw + self.body_yaw
 
 
@@ -49,11 +49,11 @@ LIMITS = Pose(
     right_antenna=3.05,
     left_antenna=3.05,
 )
-"""Limits of the poses we send, either way. The robot's own are wider: roll and pitch 40°, head
-against body 65°, body 160° (SDK's "Core concepts"; ``max_relative_yaw`` and ``max_body_yaw`` in
-``kinematics/analytical_kinematics.py``, 1.13.0); antennas: its folded ones. It names
-no limits for x, y and z, nor for all axes at once: with these, its kinematics (1.13.0) reaches
-every corner to 0.01 rad and 1 mm, where with 15° and 8 mm it does not."""
+"""Limits of the poses we send, in both directions. The robot's own are wider: roll and pitch 40°,
+head against body 65°, body 160° (SDK's "Core concepts"; ``max_relative_yaw`` and ``max_body_yaw``
+in ``kinematics/analytical_kinematics.py``, 1.13.0). The antennas' limit is their folded position.
+The SDK gives no limits for x, y and z, nor for all axes combined: with these, its kinematics
+(1.13.0) reaches every corner to 0.01 rad and 1 mm; with 15° and 8 mm it does not."""
 
 SPEED_LIMITS = Pose(
     roll=1.2,
@@ -66,7 +66,7 @@ SPEED_LIMITS = Pose(
     right_antenna=4.0,
     left_antenna=4.0,
 )
-"""Rad/s and m/s. Ours: a quick but calm turn of a person's head; the motors can do 13 rad/s
+"""Rad/s and m/s, like a quick but calm turn of a person's head; the motors can do 13 rad/s
 (``kinematics/placo_kinematics.py``)."""
 
 
@@ -96,7 +96,7 @@ def near(pose: Pose, other: Pose) -> bool:
 
 
 def far(pose: Pose, other: Pose) -> bool:
-    """Whether they differ by more than a robot lags behind its target."""
+    """Whether two poses differ by more than a robot lags behind its target."""
     angle, length, antenna = math.radians(25), 0.02, 1.0
     return not _differ_by_less(pose, other, [*[angle] * 4, *[length] * 3, *[antenna] * 2])
 
@@ -107,11 +107,11 @@ def _differ_by_less(pose: Pose, other: Pose, most: Sequence[float]) -> bool:
 
 
 NECK_ALONE_RAD = math.radians(30)
-"""Further to the side, the body turns with the head."""
+"""Beyond this angle the body turns with the head."""
 
 
 def facing(yaw: float) -> tuple[float, float]:
-    """``neck_yaw`` and ``body_yaw``, in rad, to look to ``yaw``: the neck turns first, then the
-    body."""
+    """``neck_yaw`` and ``body_yaw``, in rad, that together face ``yaw``: the neck turns first, then
+    the body."""
     body = clamp(yaw - clamp(yaw, NECK_ALONE_RAD), LIMITS.body_yaw)
     return yaw - body, body

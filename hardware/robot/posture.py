@@ -30,22 +30,22 @@ Mode = Literal["idle", "asleep", "listening", "pausing", "thinking", "speaking"]
 THINKS_S = 20.0
 """Longer than any answer takes; after this it stops waiting."""
 DEAF_S = 0.3
-"""After the robot's own voice, the array may still hear its reverberation."""
+"""For this long after the robot stops speaking, the array may hear its own reverberation."""
 
 BREATH_HZ, BREATH_M = 0.2, 0.003
 ANTENNA_BREATH_RAD = 0.05
 PONDER_HZ, PONDER_RAD = 0.2, math.radians(3)
 ASLEEP = Pose(pitch=math.radians(13), z=-0.005, right_antenna=-2.6, left_antenna=2.6)
-"""Its head and its antennas hang, quite still: from across a room one sees that it does not listen,
-and the microphones hear no motor."""
+"""Head and antennas hang still: people across the room can see that it is not listening, and the
+microphones hear no motor."""
 _OPEN_RAD = 0.55
-"""Of the antennas, while it listens."""
+"""The antennas' angle while it listens."""
 _DOWN_RAD = -0.8
-"""Of the antenna that shows that the robot is taking the turn."""
+"""The angle of the antenna that shows that the robot is taking the turn."""
 
 
 class Posture:
-    """Folds over events; times are seconds of one clock and never fall.
+    """Turns events into poses; all times are seconds on one clock and never decrease.
 
     An answer begins with its first audio and ends with its ``ReplyFinished``, or when the last
     audio passed to ``played`` has been heard, whichever is later.
@@ -58,13 +58,13 @@ class Posture:
         self._mode: Mode = "idle"
         self._since = 0.0
         self._reply: str | None = None
-        """The answer that is spoken, until it is finished."""
+        """The id of the answer being spoken, until it is finished."""
         self._silent_since = -math.inf
         self._rest: Mode = "idle"
-        """What it does when there is nothing to do: it may sleep."""
+        """The mode it returns to when nothing is going on: idle or asleep."""
 
     def mode(self, now: float) -> Mode:
-        """What it does now."""
+        """The current mode."""
         if self._mode == "speaking" and self._reply is None and now >= self.wobble.over_at:
             self._silent_since = now
             self._become(self._rest, now)
@@ -73,7 +73,7 @@ class Posture:
         return self._mode
 
     def note(self, event: Event, now: float) -> None:
-        """Something happened in the conversation."""
+        """Take an event of the conversation."""
         mode = self.mode(now)
         match event:
             case SpeechStarted():
@@ -118,8 +118,8 @@ class Posture:
             self._become(self._rest, now)
 
     def heard(self, direction: Direction, now: float, array_yaw: float) -> None:
-        """The array heard something there; ``array_yaw``: where its front points, in rad. Do not
-        call this while the array turns."""
+        """Take a reading of the array. ``array_yaw``: where the array faces, in rad. Do not call
+        this while it turns."""
         attentive = self.mode(now) not in ("speaking", "asleep")
         if attentive and now - self._silent_since >= DEAF_S:
             self.gaze.heard(direction, now, array_yaw)
@@ -127,7 +127,7 @@ class Posture:
             self.gaze.forget_readings()
 
     def target(self, now: float) -> Pose:
-        """The wanted pose, within ``LIMITS``; may jump from one call to the next."""
+        """The target pose, within ``LIMITS``; may jump from one call to the next."""
         stance = _stance(self.mode(now), now - self._since, now)
         neck_yaw, body_yaw = facing(self.gaze.yaw(now))
         pose = stance._replace(neck_yaw=neck_yaw + stance.neck_yaw, body_yaw=body_yaw)
@@ -149,11 +149,11 @@ class Posture:
 
 
 def _stance(mode: Mode, since_s: float, now: float) -> Pose:
-    """Head and antennas, looking to the front."""
+    """The pose of head and antennas, facing front."""
     match mode:
         case "listening" | "pausing":
-            # Quite still: the microphones hear the motors beside them. At the first silent
-            # frames one antenna goes down to its thinking position.
+            # Keep still: the microphones hear the motors beside them. At the first silent frames
+            # one antenna goes down to its thinking position.
             right = _DOWN_RAD if mode == "pausing" else -_OPEN_RAD
             return Pose(
                 roll=math.radians(4),

@@ -15,16 +15,16 @@ from hardware.robot.poses import NEUTRAL, Pose, far, near, swayed
 from hardware.robot.posture import Posture
 
 PERIOD_S = 0.02
-"""As often as the daemon's own control loop looks at its target (50 Hz)."""
+"""The daemon's own control loop reads its target this often (50 Hz)."""
 LOOK_S = 1.0
-"""How often it asks whether another program moves the robot. The daemon sends no event for it."""
+"""How often to ask whether another program is moving the robot: the daemon sends no event."""
 REST_S = 4.0
-"""The longest time to come to rest; after it the robot stays as it is."""
+"""The longest time to come to rest; after that the robot stays as it is."""
 AFTER_APP_S = 30.0
-"""Longer than a daemon takes to fold the robot after an app: a grace of 15 s, and 9 s of moving
+"""Longer than a daemon takes to fold the robot after an app: 15 s of grace and 9 s of movement
 (``IDLE_RESET_HANDOFF_GRACE_S`` and ``goto_sleep`` in ``daemon/backend/abstract.py``, 1.13.0)."""
 TURNING_RAD_PER_S, SETTLED_S = 0.15, 0.3
-"""While the head turns faster than this, and for a while after, the array's directions blur."""
+"""While the head turns faster than this, and for this long after, the array's directions blur."""
 
 
 @dataclass
@@ -33,13 +33,13 @@ class PriorState:
 
     motors_off: bool = False
     let_go: bool = False
-    """Its motors have been switched off meanwhile."""
+    """Whether its motors have been switched off since."""
     pose: Pose = NEUTRAL
 
 
 class Presence:
-    """Moves the robot while the connection lasts. ``notify`` receives each problem that a user
-    should know, once each time it begins."""
+    """Moves the robot while the connection lasts. ``notify`` gets each problem that a user should
+    know about, once each time it begins."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class Presence:
         self._notify = notify
         self._clock = asyncio.get_running_loop().time
         self._motion: Motion | None = None
-        """``None`` while it keeps still."""
+        """``None`` while the robot keeps still."""
         self._obstacle_now: str | None = None
         self._app_seen_at: float | None = None
-        """The last time an app held the robot, until the daemon has finished with that app."""
+        """When an app last held the robot; ``None`` once the daemon has cleaned up after it."""
         self._turned_at = float("-inf")
         self._last_step = self._clock()
 
@@ -67,7 +67,7 @@ class Presence:
         return 0.0 if self._motion is None else self._motion.pose.yaw
 
     def head_yaw(self) -> float | None:
-        """Where the head looks, in rad; ``None`` while it turns or another program moves it."""
+        """The head's yaw, in rad; ``None`` while it turns or another program moves it."""
         if self._motion is None or self._clock() - self._turned_at < SETTLED_S:
             return None
         return self._motion.pose.yaw
@@ -91,7 +91,7 @@ class Presence:
             await self._look(waking=False)
 
     async def _look(self, *, waking: bool) -> None:
-        """Whether we may move the robot; if that has just begun, continue from where it is."""
+        """Check whether we may move the robot; once we may, start from its actual pose."""
         why = await self._obstacle(waking=waking)
         if why is not None:
             self._motion = None
@@ -100,7 +100,8 @@ class Presence:
         else:
             there = await self._daemon.pose()
             if self._motion is None or far(self._motion.pose, there):
-                # It was moved by hand. From anywhere else the motion would begin with a jerk.
+                # We have just taken over, or someone moved it by hand. Starting from any other
+                # pose would make it jerk.
                 self._motion = Motion(there, self._prior.pose)
                 self._last_step = self._clock()
         self._obstacle_now = why
@@ -111,8 +112,8 @@ class Presence:
             return f"an app holds the robot ({holder})"
         mode, plays = await self._daemon.motors(), await self._daemon.plays_a_move()
         if self._app_seen_at is not None:
-            # Seconds after an app the daemon folds the robot and switches its motors off, which
-            # it does not show as a move; moving meanwhile would fight it.
+            # Seconds after an app ends, the daemon folds the robot and switches its motors off
+            # without reporting a move; moving meanwhile would fight it.
             is_folded = mode == "disabled" and not plays
             if not is_folded and self._clock() - self._app_seen_at < AFTER_APP_S:
                 return self._obstacle_now
@@ -123,7 +124,7 @@ class Presence:
         if mode == "disabled" and waking and not self._prior.let_go:
             self._prior.motors_off = True
             self._prior.pose = await self._daemon.pose()
-            await self._daemon.set_motors("enabled")  # holds the pose that it is in
+            await self._daemon.set_motors("enabled")  # holds its current pose
             return None
         self._prior.let_go = mode == "disabled"
         if mode == "enabled":
@@ -141,7 +142,7 @@ class Presence:
             await asyncio.sleep(next_s - self._clock())
 
     async def _step(self, targets: Targets, target: Pose, now: float) -> Pose:
-        """One step on the way to ``target``; returns where it led."""
+        """Take one step towards ``target``; returns the pose sent."""
         seconds, self._last_step = now - self._last_step, now
         assert self._motion is not None
         pose = swayed(self._motion.step(target, seconds), self._posture.sway(now))
@@ -151,8 +152,8 @@ class Presence:
         return pose
 
     async def _rest(self, targets: Targets) -> None:
-        """Return to neutral; or, if it was found without power, fold it and switch its power off
-        again. Leaves alone a robot that another program holds."""
+        """Return to neutral or, if its motors were off at first, fold it and switch them off again.
+        Leaves alone a robot that another program holds."""
         home = self._prior.pose if self._prior.motors_off else NEUTRAL
         self._posture.wobble.hush(self._clock())
         while self._motion is not None:
@@ -167,8 +168,8 @@ class Presence:
 
 
 async def _until_one_fails(*works: Coroutine[Any, Any, None]) -> None:
-    """Run all of these endless tasks until one fails; raise its error. In a task group that error
-    would win over a simultaneous cancellation, and the caller could no longer be cancelled."""
+    """Run these endless tasks until one fails; raise its error. In a task group that error would
+    override a simultaneous cancellation, and the caller could no longer be cancelled."""
     tasks = [asyncio.create_task(work) for work in works]
     try:
         failures, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)

@@ -12,9 +12,9 @@ from pipeline.audio import Pcm
 
 HOP_S = 0.02
 HELD_HOPS = 3000
-"""A minute; audio further ahead pushes the oldest out."""
+"""A minute; audio queued further ahead displaces the oldest."""
 QUIET_DB, LOUD_DB = -50.0, -18.0
-"""Below the first (dBFS) nothing moves; at the second the movement is full."""
+"""dBFS: below the first nothing moves; from the second on the movement is full."""
 RISE_PER_S, FALL_PER_S = 10.0, 4.0
 """Attack and decay of the movement as it follows the voice."""
 
@@ -24,17 +24,17 @@ SWINGS = {
     "roll": (math.radians(2.0), 1.1),
     "z": (0.002, 0.35),
 }
-"""Amplitude (rad, m) and frequency (Hz), chosen so that they do not repeat together."""
+"""Amplitude (rad, m) and frequency (Hz); the frequencies are chosen not to repeat together."""
 
 
 STILL = Pose(right_antenna=0.0, left_antenna=0.0)
-"""Nothing is added."""
+"""The offset that adds nothing."""
 
 
 class Wobble:
-    """Holds the loudness to come; ``offset`` is called with rising times.
+    """Holds the loudness of upcoming audio; call ``offset`` with increasing times.
 
-    Times are seconds of one clock, the same for ``played`` and ``offset``.
+    Times are seconds on one clock, the same for ``played`` and ``offset``.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Wobble:
         self._until = min(self._until, now)
 
     def offset(self, now: float) -> tuple[Pose, float]:
-        """Returns the offset for the robot's pose, and the strength of the movement (0 to 1)."""
+        """The offset to add to the robot's pose, and the strength of the movement (0 to 1)."""
         while self._hops and self._hops[0][0] <= now:
             _, self._until, self._loudness = self._hops.popleft()
         goal = self._loudness if now < self._until else 0.0

@@ -1,8 +1,8 @@
-"""The captured audio and what was played at the same time, sample for sample on one counter.
+"""Pairs captured audio with what was played at the same time, sample for sample on one counter.
 
-Pure. The counter is the microphone's, at 16 kHz: lost samples are counted, never closed up. The
-loudspeaker's samples have their own counter; their place on the microphone's is a whole number,
-found from both clocks, and moved when one of the streams jumps or when the clocks have drifted
+Pure. The counter is the microphone's, at 16 kHz; lost samples count too, so gaps stay. The
+loudspeaker's samples have their own counter. Its offset to the microphone's is a whole number,
+found from both clocks; it moves when one of the streams jumps or when the clocks have drifted
 apart by a block.
 """
 
@@ -18,34 +18,34 @@ from hardware.sound.ring import SampleBlock
 from pipeline.audio import EMPTY, LISTEN_RATE, AudioHistory, Pcm, Resampler
 
 BLOCK_SAMPLES = 160
-"""10 ms: what the echo canceller takes."""
+"""10 ms, the echo canceller's block."""
 LEAD_S = 0.020
-"""``played`` reaches the loudspeaker's membrane so much later than ``pcm`` the microphone's: the
-canceller wants the echo 6 to 300 ms after ``played``, and stamps are wrong by a few milliseconds
-either way. A driver that does not report all of its delay makes it more."""
+"""The reference leaves the loudspeaker this much later than ``pcm`` reached the microphone: the
+canceller wants the echo 6 to 300 ms after the reference, and timestamps are off by a few
+milliseconds either way. A driver that does not report all of its delay adds to it."""
 _SETTLED_S = 0.3
 _PATIENCE_SAMPLES = 3 * BLOCK_SAMPLES
 """How long a block may wait for its reference if the loudspeaker's driver is late."""
 _MOST_OFF_SAMPLES = 1.2 * BLOCK_SAMPLES
-"""While something is played the reference is moved by whole blocks, and seldom."""
+"""Misalignment tolerated while something plays: the reference moves rarely, by whole blocks."""
 _OFF_IN_SILENCE_SAMPLES = BLOCK_SAMPLES // 2
 _SILENCE_SAMPLES = 5_600
-"""350 ms: the canceller needs that long before the reference may move."""
+"""350 ms: the silence that the canceller needs before the reference may move."""
 _KEPT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SoundBlock:
-    """10 ms.
+    """10 ms of captured audio and what was played at the time.
 
-    ``pcm`` was captured, int16, 16 kHz mono, shape ``(160,)``; the last sample at ``captured_at``,
-    in seconds of the loop's clock. ``reference`` is what the loudspeaker got then, after volume,
-    ducking and silence, in the same shape. Its echo follows it by about 20 ms, and by what the
-    devices delay without saying so. Before this block the driver lost ``lost_samples`` (16 kHz), or
-    they were not read.
+    ``pcm``: captured, int16, 16 kHz mono, shape ``(160,)``; the last sample at ``captured_at``, in
+    seconds on the loop's clock. ``reference``: what the loudspeaker got then, after volume, ducking
+    and silence, in the same shape. The echo follows it by about 20 ms plus any delay that the
+    devices do not report. ``lost_samples``: how many samples (16 kHz) before this block the driver
+    lost, or nobody read in time.
 
-    ``reference_moved`` is for ``EchoCanceller.realign``: the echo follows ``reference`` by so many
-    samples more from this block on. 0: there was a gap in a stream, and it has been set right.
+    ``reference_moved`` is for ``EchoCanceller.realign``: from this block on the echo follows
+    ``reference`` by this many more samples. 0: a gap in a stream has been repaired.
     """
 
     pcm: Pcm
@@ -64,15 +64,15 @@ class _Stream:
         self._next = 0
 
     def take(self, piece: SampleBlock) -> tuple[Pcm, int, int]:
-        """Samples at 16 kHz; how many of the device's were lost before them; and by how many its
-        clock jumped (less than 0: it comes earlier)."""
+        """Returns, all at 16 kHz, the samples, how many were lost before them, and by how many the
+        device's clock jumped (negative: backwards)."""
         gap = piece.first - self._next
         self._next = piece.first + len(piece.pcm)
         jump = self.clock.look(piece.first, piece.at_s, piece.xrun)
         return self._resampler.feed(piece.pcm), self._rescale(gap), self._rescale(jump)
 
     def time_of(self, number: float) -> float:
-        """When the device's sample that is number ``number`` at 16 kHz is at the membrane."""
+        """When sample ``number``, counted at 16 kHz, is at the device's membrane."""
         return self.clock.time_of(number * self._resampler.step)
 
     def _rescale(self, samples: int) -> int:
@@ -89,7 +89,7 @@ class Alignment:
         self._reopened = False
         self._reference = AudioHistory(round(_KEPT_S * LISTEN_RATE))
         self._inserted_samples = 0
-        """Samples of silence in the reference that the loudspeaker's counter knows nothing of."""
+        """Samples of silence in the reference that the loudspeaker's counter does not include."""
         self._pcm = EMPTY
         self._number = 0
         """Number of the first held sample; lost ones count, as in the microphone's stream."""
@@ -135,8 +135,8 @@ class Alignment:
     # --- inside -----------------------------------------------------------------------------------
 
     def _lose(self, samples: int, is_counted: bool) -> None:
-        """``is_counted``: the microphone's numbers know of them already."""
-        # What is held is from before the gap; a block has no gap within, so its rest goes too.
+        """``is_counted``: the microphone's sample numbers already include them."""
+        # The held samples precede the gap. A block must not span a gap, so drop them too.
         rest = len(self._pcm)
         self._pcm = EMPTY
         self._number += rest + (samples if is_counted else 0)
@@ -199,7 +199,7 @@ class Alignment:
         return there
 
     def _move(self, off: float) -> int:
-        """How many samples to move the reference by, if it is off by this many."""
+        """How many samples to move the reference by if it is off by ``off`` samples."""
         silent = self._silent_samples >= _SILENCE_SAMPLES
         if abs(off) <= (_OFF_IN_SILENCE_SAMPLES if silent else _MOST_OFF_SAMPLES):
             return 0

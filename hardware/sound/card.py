@@ -23,23 +23,23 @@ from hardware.sound.speaker import Speaker
 from pipeline.audio import LISTEN_RATE, Pcm
 
 _FIRST_S = 5.0
-"""For the first sound: an idle PulseAudio sink takes 1.7 s to start."""
+"""Time allowed for the first sound: an idle PulseAudio sink takes 1.7 s to start."""
 _STALLED_S = 1.0
 """A driver that is silent for this long has lost its device."""
 _LATE_S, _STOOD_STILL_S = 0.05, 5.0
-"""If this program itself was late by more than the first, it may not have seen the drivers' calls
-yet; by more than the second, the streams are reopened."""
+"""If this program itself ran late by more than the first, it may not have seen the drivers' calls
+yet; if by more than the second, the streams are reopened."""
 _SOUNDING_S = 0.3
 _RETRY_S = 0.5
 _MOST_RETRY_S = 5.0
 _HUNG_S = 30.0
-"""A sound system that is busy comes back in seconds; a PortAudio thread that spins never does."""
+"""A busy sound system recovers in seconds; a PortAudio thread that spins never does."""
 
 
 @dataclass(frozen=True, slots=True)
 class CardState:
-    """Names and rates; 0 Hz while nothing is open. ``latency``: what the drivers say; None while
-    nothing is open. ``xruns``: losses of both drivers."""
+    """Names and rates; 0 Hz while nothing is open. ``latency``: as the drivers report it; None
+    while nothing is open. ``xruns``: of both drivers together."""
 
     microphone: str
     speaker: str
@@ -65,9 +65,9 @@ class _Opening:
         self.latency: Latency | None = None
         self.plan: Plan | None = None
         self.began_s = loop.time()
-        """Of the loudspeaker's stream."""
+        """When the loudspeaker's stream began."""
         self.late_s = self.began_s
-        """When we were late ourselves; a driver's timeout restarts then."""
+        """When this program last ran late; the drivers' timeouts restart then."""
         self.late_before = False
         self.first = True
         self._loop = loop
@@ -78,13 +78,13 @@ class _Opening:
         self.wake()
 
     def wake(self) -> None:
-        """From the driver's thread."""
+        """Called from the driver's thread."""
         with contextlib.suppress(RuntimeError):  # The loop may be gone.
             self._loop.call_soon_threadsafe(self.arrived.set)
 
 
 class SoundCard:
-    """Two devices as one: the captured audio, with what was played at that time.
+    """A microphone and a loudspeaker as one device: captured audio with what was played then.
 
     Methods are called on the event loop's thread; so is ``notify``, which must not wait.
     """
@@ -109,12 +109,12 @@ class SoundCard:
         self._opening: _Opening | None = None
         self._captured_s: float | None = None
 
-    # --- what talks use ---------------------------------------------------------------------------
+    # --- for conversations ------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Open the devices, deliver, and open them again when they are lost; until cancelled.
+        """Open the devices, deliver blocks, and reopen the devices when lost, until cancelled.
 
-        Raises ``SoundError`` if they cannot be opened at the very start, or if a driver hangs for
+        Raises ``SoundError`` if they cannot be opened the first time, or if a driver hangs for
         half a minute: then only a new process helps.
         """
         try:
@@ -136,7 +136,7 @@ class SoundCard:
             self._driver.end()
 
     def heard_s(self, sound_id: str) -> float:
-        """Seconds of that sound that have left the loudspeaker; 0 for an unknown sound."""
+        """Seconds of this sound that have left the loudspeaker; 0 for an unknown sound."""
         return self._speaker.heard_s(sound_id, asyncio.get_running_loop().time())
 
     def state(self) -> CardState:
@@ -215,7 +215,8 @@ class SoundCard:
         return on_asked, on_ended
 
     async def _give_more_latency(self, opening: _Opening) -> None:
-        """Reopen the loudspeaker, in silence; the microphone goes on. Raises ``SoundError``."""
+        """Reopen the loudspeaker during silence; the microphone keeps running. Raises
+        ``SoundError``."""
         assert opening.plan is not None
         self._dropouts.give_more()
         self._speaker.closed(asyncio.get_running_loop().time())
@@ -254,7 +255,7 @@ class SoundCard:
     # --- delivering -------------------------------------------------------------------------------
 
     async def _deliver(self, opening: _Opening) -> DeviceLoss:
-        """Until one of the devices is lost."""
+        """Deliver blocks until one of the devices is lost."""
         loop = asyncio.get_running_loop()
         while True:
             patience_s = _FIRST_S if opening.microphone.last_s is None else _STALLED_S

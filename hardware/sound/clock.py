@@ -6,8 +6,8 @@ from math import pi, sqrt
 from statistics import median
 
 _BANDWIDTH_HZ = 0.1
-"""Of the loop that follows the stamps: PulseAudio's wander by 5 ms within seconds, real clocks by
-100 ppm for hours."""
+"""Bandwidth of the loop that follows the timestamps: PulseAudio's wander by 5 ms within seconds,
+real clocks by 100 ppm for hours."""
 _EARLY_BANDWIDTH_HZ = 1.0
 _EARLY_S = 1.0
 MOST_PPM = 500
@@ -15,18 +15,18 @@ MOST_PPM = 500
 _JUMP_S = 0.008
 """Consecutive stamps that are off by more are not noise: samples were lost or added."""
 _PROOF_S = 0.060
-"""They must agree for this long."""
+"""Stamps must agree on a jump for this long."""
 _AGREE_S = 0.004
 _XRUN_JUMP_S = 0.0015
 _XRUN_PROOF_S = 0.015
 _XRUN_AGREE_S = 0.001
 _XRUN_S = 0.2
-"""The same limit just after the driver has reported an xrun."""
+"""For this long after the driver reports an xrun, the three stricter limits above apply."""
 
 
 class StreamClock:
     """A second-order delay-locked loop over (sample number, time) pairs (F. Adriaensen, "Using a
-    DLL to filter time", 2005). Seconds of the loop's clock."""
+    DLL to filter time", 2005). Times are seconds on the loop's clock."""
 
     def __init__(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
@@ -40,12 +40,13 @@ class StreamClock:
 
     @property
     def known_s(self) -> float:
-        """How much of the stream has been followed."""
+        """Seconds of the stream that have been followed."""
         return 0.0 if self._began is None else (self._first - self._began) / self._rate_hz
 
     def look(self, first: int, at_s: float, xrun: bool = False) -> int:
-        """Take the stamp of sample ``first``. Returns how many samples the stream has just jumped
-        by: more than 0 if the sample is later than its number says, else 0."""
+        """Take the timestamp of sample ``first``. Returns how many samples the stream has just
+        jumped by: positive if samples now come later than their numbers say, negative if earlier,
+        0 without a jump."""
         if self._began is None:
             self._began, self._first, self._at_s = first, first, at_s
             return 0
@@ -63,7 +64,7 @@ class StreamClock:
         return self._at_s + (number - self._first) * self._period_s
 
     def number_at(self, at_s: float) -> float:
-        """The sample that is at the membrane then."""
+        """The number of the sample that is at the membrane at ``at_s``."""
         return self._first + (at_s - self._at_s) / self._period_s
 
     def _follow(self, first: int, error_s: float) -> None:

@@ -15,7 +15,7 @@ RATES_HZ = (
 )  # fmt: skip
 """The rates to try, the likeliest first."""
 _ALSA_DEFAULT_HZ = 44_100
-"""PortAudio reports it for every ALSA device that takes it, whatever the hardware prefers."""
+"""PortAudio reports it for every ALSA device that accepts it, whatever the hardware prefers."""
 ARRAY_RATE_HZ = 16_000
 """XVF3800: the firmware's native rate; do not trust its echo canceller at 48 kHz."""
 PROCESSED, ASR = 1, 2
@@ -38,12 +38,12 @@ class Device:
 
     @property
     def array(self) -> bool:
-        """Its name is that of an XVF3800."""
+        """Whether its name is that of an XVF3800."""
         return is_array_name(self.name)
 
     @property
     def monitor(self) -> bool:
-        """It records what a loudspeaker plays."""
+        """Whether it records what a loudspeaker plays."""
         name = self.name.lower()
         return any(part in name for part in _MONITORS)
 
@@ -79,7 +79,7 @@ def find(devices: Sequence[Device], role: Role, name: str) -> Device | None:
 
 
 def choose(devices: Sequence[Device], role: Role, name: str) -> Device:
-    """The device that a setting means. ``auto``: an XVF3800, else the system's default.
+    """The device that a setting refers to. ``auto``: an XVF3800, else the system's default.
 
     Raises ``SoundError``, listing the names that exist, if no device matches.
     """
@@ -116,7 +116,7 @@ def choose_both(devices: Sequence[Device], microphone: str, speaker: str) -> tup
 
 
 def channel_of(device: Device, channel: str | int) -> int:
-    """Counted from 1. Raises ``SoundError`` if the device has no such channel."""
+    """The channel's number, from 1. Raises ``SoundError`` if the device has no such channel."""
     channels = {"processed": PROCESSED, "asr": ASR}
     number = channel if isinstance(channel, int) else channels[channel]
     if number > device.inputs:
@@ -125,7 +125,7 @@ def channel_of(device: Device, channel: str | int) -> int:
 
 
 def rates_to_try(device: Device, wanted_hz: int | None) -> tuple[int, ...]:
-    """Rates in Hz, the best first. ``wanted_hz``: one device may take what the other refuses."""
+    """Rates in Hz, best first: ``wanted_hz``, which the device may refuse, its own, the usual."""
     own = ARRAY_RATE_HZ if device.array else device.rate_hz
     first = own if own > 0 and own != _ALSA_DEFAULT_HZ else None
     return tuple(filter(None, dict.fromkeys((wanted_hz, first, *RATES_HZ))))
@@ -136,8 +136,8 @@ def rates_to_try(device: Device, wanted_hz: int | None) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
-    """What ``auto`` or a part of a name meant when the program began; it stays. ``others``: the
-    other names that existed then."""
+    """The devices that ``auto`` or a part of a name resolved to when the program began; they stay.
+    ``others``: the other names that existed then."""
 
     microphone: str
     speaker: str
@@ -154,13 +154,13 @@ class DeviceChoice:
         if exact is not None:
             return exact
         plain = plain_name(name)
-        # A twin that was present all the time is not the device that was unplugged.
+        # An identical device that was there all along is not the one that was unplugged.
         strangers = [device for device in able if device.name not in self.others]
         return next((device for device in strangers if plain_name(device.name) == plain), None)
 
 
 def resolve(devices: Sequence[Device], settings: Sound) -> DeviceChoice:
-    """Raises ``SoundError`` if the device or the channel does not exist."""
+    """Resolve the settings. Raises ``SoundError`` if a device or the channel does not exist."""
     microphone, speaker = choose_both(devices, settings.microphone, settings.speaker)
     channel_of(microphone, settings.channel)
     names = {microphone.name, speaker.name}
@@ -169,5 +169,5 @@ def resolve(devices: Sequence[Device], settings: Sound) -> DeviceChoice:
 
 
 def plain_name(name: str) -> str:
-    """Without ALSA's card number, which may change on a replug."""
+    """The name without ALSA's card number, which may change on a replug."""
     return _CARD.sub("", name)

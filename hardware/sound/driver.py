@@ -11,20 +11,20 @@ from hardware.sound.errors import Role
 from pipeline.audio import Pcm
 
 OnHeard = Callable[[Pcm, float, float, bool], None]
-"""Samples to keep; when the first of them was at the membrane; now; whether some before it were
-lost. Times: seconds of ``time.monotonic``, which is the event loop's."""
+"""Takes captured samples; when the first was at the membrane; now; whether samples before it were
+lost. Times: seconds of ``time.monotonic``, which is the event loop's clock."""
 OnAsked = Callable[[int, float, float, bool], Pcm]
-"""How many frames are wanted; when the first of them will be at the membrane; now; whether the
-device had to make silence of its own before them."""
+"""Takes how many frames to return; when the first will be at the membrane; now; whether the device
+had to insert silence before them."""
 OnEnded = Callable[[Role], None]
-"""The device whose stream has ended; also called after closing."""
+"""Takes the device whose stream has ended; also called after closing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Two streams, mono. ``channel``: which of the microphone's, from 1; the loudspeaker plays the
-    same on all that it has to be opened with. ``speaker_latency_s``: what the
-    driver should buffer. Its threads call all three, which must not wait."""
+    """Two mono streams. ``channel``: which of the microphone's, from 1; the loudspeaker plays the
+    same on every channel that it has to be opened with. ``speaker_latency_s``: how much the driver
+    should buffer. The driver's threads call the three callbacks, which must not wait."""
 
     microphone: Device
     channel: int
@@ -49,7 +49,7 @@ class SoundDriver(Protocol):
     """Its methods run one at a time, off the event loop."""
 
     async def devices(self) -> Sequence[Device]:
-        """Scan again; nothing is open. Raises ``SoundError``."""
+        """Scan again; call this while nothing is open. Raises ``SoundError``."""
         ...
 
     async def open(self, plan: Plan) -> Latency:
@@ -57,13 +57,13 @@ class SoundDriver(Protocol):
         ...
 
     async def reopen_speaker(self, plan: Plan) -> Latency:
-        """Restart the loudspeaker's stream; the microphone's goes on. Raises ``SoundError``."""
+        """Restart the loudspeaker's stream only. Raises ``SoundError``."""
         ...
 
     async def close(self) -> bool:
-        """Close the streams and drop what they hold. False: the driver hangs."""
+        """Close the streams and drop their audio. False: the driver hangs."""
         ...
 
     def end(self) -> None:
-        """Shut down; no call follows."""
+        """Shut down; no call may follow."""
         ...

@@ -1,4 +1,4 @@
-"""One thread for a library that blocks, and now and then never comes back."""
+"""One thread for a library whose calls block, and sometimes never return."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _Job = Callable[[], None]
 class DriverThread:
     """Runs calls one after the other, off the event loop.
 
-    It is a daemon thread: a driver that hangs must not keep the program from ending. A call goes on
-    if its caller is cancelled, and the next call waits for it.
+    It is a daemon thread: a driver that hangs must not keep the program from ending. A call runs on
+    after its caller is cancelled, and the next call waits for it.
     """
 
     def __init__(self, name: str) -> None:
@@ -27,7 +27,8 @@ class DriverThread:
         self._thread: Thread | None = None
 
     async def call(self, work: Callable[[], T], patience_s: float) -> T:
-        """Its result. Raises ``TimeoutError`` if it or an earlier call does not finish in time."""
+        """The result of ``work``. Raises ``TimeoutError`` if it, or a call before it, takes longer
+        than ``patience_s``."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 
@@ -46,7 +47,7 @@ class DriverThread:
         return await asyncio.wait_for(done, patience_s)
 
     def end(self) -> None:
-        """Ends after the calls under way."""
+        """End the thread after the calls already queued."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread = None

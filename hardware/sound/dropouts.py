@@ -1,7 +1,7 @@
-"""How much sound to buffer in a loudspeaker's driver: more if it runs dry. Pure.
+"""Decides how much sound a loudspeaker's driver buffers: more if it runs dry. Pure.
 
-Little, because the driver's buffer is still heard after a flush. A busy machine needs more, or its
-sound has gaps.
+Little at first, because the driver's buffer is still heard after a flush. A busy machine needs
+more, or its sound has gaps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Dropouts:
         return LATENCIES_S[self._step]
 
     def note(self, xruns: int, is_sounding: bool, now_s: float) -> None:
-        """``xruns``: so far. Those in silence are not heard."""
+        """``xruns``: the total so far. Those in silence are inaudible and do not count."""
         more, self._xruns = xruns > self._xruns, xruns
         if not (more and is_sounding) or self._step + 1 == len(LATENCIES_S):
             return
@@ -45,7 +45,7 @@ class Dropouts:
         self.needs_more |= len(self._moments) == _MOMENTS and now_s - self._moments[0] <= _WITHIN_S
 
     def give_more(self) -> None:
-        """From the next opening on."""
+        """Use the next larger buffer from the next opening on."""
         self._step += 1
         self._moments.clear()
         self.needs_more = False

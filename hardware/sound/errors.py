@@ -80,7 +80,7 @@ class RateRefused(SoundError):
 
 
 def no_rate(role: Role, name: str) -> SoundError:
-    """It refuses every rate of ``devices.rates_to_try``."""
+    """The device refuses every rate of ``devices.rates_to_try``."""
     return SoundError(
         f"The {role} {name} takes no usual number of samples per second",
         why="its driver refuses its own rate and all usual ones from 8000 to 192000",

@@ -1,4 +1,4 @@
-"""Blocks on their way to their reader: bounded; what is dropped is counted."""
+"""A bounded queue of captured blocks for one reader; dropped audio is counted."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class BlockInbox:
         self._news.set()
 
     def forget(self) -> None:
-        """Drop, without counting it as lost, the audio captured while nothing was listening, such
-        as while engines load."""
+        """Drop audio captured while nothing was listening, such as while engines load, without
+        counting it as lost."""
         self._blocks.clear()
         self._lost_samples, self._reference_moved = 0, None
 
@@ -44,9 +44,8 @@ class BlockInbox:
         self._news.set()
 
     async def blocks(self) -> AsyncIterator[SoundBlock]:
-        """The captured audio in blocks of 10 ms, for one reader, until the end, including blocks
-        that wait by then. If the reader is more than 2 s late, the oldest are dropped and counted.
-        """
+        """Yields the captured audio in blocks of 10 ms to one reader, until ``end`` is called and
+        the queue is empty. If the reader is over 2 s late, the oldest are dropped and counted."""
         while True:
             while self._blocks:
                 yield self._next()

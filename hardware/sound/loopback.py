@@ -1,4 +1,4 @@
-"""The delay and level at which a chirp comes back. Pure; 16 kHz."""
+"""Measures the delay and level of a chirp's echo. Pure; 16 kHz."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from pipeline.audio import LISTEN_RATE, Pcm
 CHIRP_S = 0.5
 _FROM_HZ, _TO_HZ = 300.0, 6_000.0
 _AMPLITUDE = 8_000
-"""-12 dBFS peak: well audible, but not startling."""
+"""-12 dBFS peak: clearly audible, but not startling."""
 _EDGE_S = 0.01
 _MOST_DELAY_S = 0.5
 _FRAME_S, _ASLEEP = 0.02, 8.0
 """A frame is missing if its power is less than an eighth (9 dB) of the other's."""
 _STANDS_OUT = 8.0
-"""Times the matched filter's RMS. Of 8,000 values of noise the greatest is about 4."""
+"""Times the matched filter's RMS. The greatest of 8,000 noise values is about 4 times."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopbackEcho:
-    """``delay_samples``: after what was played. ``return_loss_db``: how much quieter it is."""
+    """``delay_samples``: behind the played chirp. ``return_loss_db``: how much quieter it is."""
 
     delay_samples: int
     return_loss_db: float
@@ -41,9 +41,9 @@ def chirp() -> Pcm:
 
 
 def find_echo(played: Pcm, heard: Pcm, noise_power: float) -> LoopbackEcho | None:
-    """``played``: the chirp as the loudspeaker was given it. ``heard``: from its first sample on,
-    and at least half a second longer. ``noise_power``: of the microphone without it, mean square.
-    None if nothing stands out."""
+    """``played``: the chirp as given to the loudspeaker. ``heard``: starts at the same sample, and
+    is at least half a second longer. ``noise_power``: the microphone's mean square without the
+    chirp. None if no echo stands out."""
     delays = round(_MOST_DELAY_S * LISTEN_RATE)
     match = _match(played.astype(np.float64), heard.astype(np.float64))[:delays]
     at = int(np.argmax(np.abs(match)))
@@ -56,8 +56,8 @@ def find_echo(played: Pcm, heard: Pcm, noise_power: float) -> LoopbackEcho | Non
 
 
 def lost_start_s(first: Pcm, later: Pcm) -> float:
-    """How much of a chirp's beginning is missing in ``first``, its echo after silence, and not in
-    ``later``: the loudspeaker had fallen asleep. Both are as long as the chirp."""
+    """How much of a chirp's beginning ``first``, its echo after silence, lacks and ``later`` has:
+    the loudspeaker had fallen asleep. Both are as long as the chirp."""
     size = round(_FRAME_S * LISTEN_RATE)
     powers = [
         np.mean(echo[: len(echo) // size * size].reshape(-1, size).astype(np.float64) ** 2, axis=1)

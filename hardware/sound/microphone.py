@@ -1,4 +1,4 @@
-"""A microphone's samples on their way from its driver, and whether it is alive."""
+"""Takes a microphone's samples from its driver, and detects a dead microphone."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ ZEROS_S = 2.0
 """Exact zeros for this long mean a muted, broken or unrouted channel: no room is that quiet."""
 _PIECE_S, _BLOCK_S = 0.25, 0.01
 _DEAD_PIECES, _LIVE_PIECES = 20, 2
-"""Pieces in a row, 5 s and 0.5 s, after which a microphone counts as lifeless, and as alive."""
+"""Pieces in a row, 5 s and 0.5 s, after which a microphone counts as lifeless or alive again."""
 _SAME_SHARE, _FLAT_SHARE, _FLAT_STEPS = 0.9, 0.85, 2
 """A piece is dead if this share of its samples has one value, or if in this share of its blocks the
-samples differ by at most 2. White noise of 0.5 RMS and more is neither: no room with a converter of
-16 bits is quieter."""
+samples differ by at most 2. White noise of 0.5 RMS or more passes; through a 16-bit converter no
+room is quieter."""
 
 
 class Microphone:
-    """One opened microphone; called by the driver's thread."""
+    """One open microphone; the driver's thread calls ``take``."""
 
     def __init__(self, rate_hz: int) -> None:
         self.rate_hz = rate_hz
@@ -49,7 +49,7 @@ class Zeros:
         """Whether it delivers only zeros."""
 
     def feed(self, pcm: Pcm) -> AllZero | None:
-        """One notice when it has been silent for 2 s, one when that ends."""
+        """Returns a notice after 2 s of zeros, and another when they end."""
         sounds = np.flatnonzero(pcm)
         if len(sounds):
             self._zeros = len(pcm) - 1 - int(sounds[-1])
@@ -76,7 +76,7 @@ class LifeSigns:
         self._lifeless = False
 
     def feed(self, pcm: Pcm) -> Lifeless | None:
-        """One notice after 5 s without life, one when that ends."""
+        """Returns a notice after 5 s without life, and another when that ends."""
         self._unread = np.concatenate((self._unread, pcm))
         notice = None
         while len(self._unread) >= self._piece_samples:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DevicesReady:
-    """Both devices run. ``rate_hz``: what the microphone is opened with."""
+    """Both devices are running. ``rate_hz``: the microphone's rate."""
 
     microphone: str
     speaker: str
@@ -24,8 +24,8 @@ class DeviceLoss:
 
 @dataclass(frozen=True, slots=True)
 class AllZero:
-    """The microphone has delivered only exact zeros for 2 s, which no real one does; ``over``: that
-    has ended."""
+    """The microphone has delivered only exact zeros for 2 s, which no working one does; ``over``:
+    that has ended."""
 
     over: bool = False
 
@@ -47,8 +47,8 @@ class SampleLoss:
 
 @dataclass(frozen=True, slots=True)
 class MoreLatency:
-    """The loudspeaker ran dry repeatedly: its driver now buffers ``latency_s`` of sound, so silence
-    comes later by as much."""
+    """The loudspeaker ran dry repeatedly: its driver now buffers ``latency_s`` of sound, so it
+    falls silent that much later."""
 
     speaker: str
     latency_s: float

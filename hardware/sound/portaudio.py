@@ -1,8 +1,8 @@
 """PortAudio, through sounddevice: the only file that uses it.
 
 Two streams, even if microphone and loudspeaker are one device: PortAudio's full-duplex stream on
-ALSA waits for both sides at once, and over the PulseAudio plug-in it often never begins
-(``docs/sound.md``). ``hardware/sound/alignment.py`` brings the two together.
+ALSA waits for both sides at once, and over the PulseAudio plug-in it often never starts
+(``docs/sound.md``). ``hardware/sound/alignment.py`` aligns the two.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PortAudio:
         return await self._call(partial(self._reopen_speaker, plan), plan.speaker.name)
 
     async def rates(self, device: Device) -> tuple[int, ...]:
-        """Which usual rates it can be opened with now, as input or output; Hz."""
+        """The usual rates, in Hz, that the device can be opened with now, as input or output."""
         return await self._call(partial(_rates, device), device.name)
 
     async def _call(self, work: Callable[[], T], name: str) -> T:
@@ -72,7 +72,7 @@ class PortAudio:
         try:
             await self._thread.call(self._close, _CLOSE_S)
         except TimeoutError:
-            # A thread of PortAudio's that spins writes 80 MB a second there.
+            # A PortAudio thread that spins writes 80 MB a second to stderr.
             if not self._hangs:
                 self._hangs = True
                 self._quiet.enter_context(quiet_stderr())
@@ -82,7 +82,7 @@ class PortAudio:
         return True
 
     def end(self) -> None:
-        """No call follows."""
+        """Shut down; no call may follow."""
         if self._hangs:
             stderr_is_flooded()
         self._quiet.close()
@@ -151,9 +151,9 @@ def load() -> Any:
     except (ImportError, OSError) as error:
         raise no_portaudio(str(error)) from error
     except Exception as error:
-        # PortAudioError, whose module is not imported yet: importing it initialises PortAudio.
+        # A PortAudioError, which cannot be named here: the import that defines it has failed.
         raise no_sound_system(_text_of(error)) from error
-    # At the end of the program it would close every stream, and wait for a driver that hangs.
+    # Its exit handler would close every stream, and wait for a driver that hangs.
     atexit.unregister(sounddevice._exit_handler)
     _quiet_alsa()
     return sounddevice
@@ -161,8 +161,8 @@ def load() -> Any:
 
 @cache
 def _quiet_alsa() -> object:
-    """ALSA's library prints every xrun and absent card to stderr, in the middle of a terminal view;
-    the ones that matter arrive as flags and errors."""
+    """Keep ALSA's library from printing every xrun and absent card into a terminal view; those that
+    matter arrive as flags and errors."""
     import ctypes
 
     kind = ctypes.CFUNCTYPE(
@@ -203,8 +203,8 @@ def _end(stream: Any) -> None:
 
 
 def _with_channels(work: Callable[[int], T], channels: int, most: int) -> T:
-    """``work`` with so many channels or, where the device takes only a pair or all it has, with
-    more: PortAudio opens more by itself on some systems only."""
+    """Call ``work`` with ``channels`` or, if the device takes only a pair or all it has, with more:
+    only on some systems does PortAudio open the extra channels itself."""
     counts = [channels, *sorted(count for count in {2, most} if channels < count <= most)]
     while True:
         try:
@@ -276,7 +276,8 @@ def _output(plan: Plan, channels: int) -> Any:
 
 
 def _at(now_s: float, driver_now_s: float, driver_at_s: float, otherwise_s: float) -> float:
-    """On our clock; PortAudio's differs, and some of its back ends leave the time 0."""
+    """The driver's time on our clock. PortAudio's differs, and some back ends leave it 0: then
+    ``otherwise_s`` from now."""
     if not driver_at_s:
         return now_s + otherwise_s
     return now_s + driver_at_s - driver_now_s

@@ -13,8 +13,8 @@ class SampleBlock:
     """Consecutive samples of one device's stream, at its own rate.
 
     ``first``: number of the first sample, counted by the device from the stream's start. ``at_s``:
-    when that sample was at the membrane, in seconds of the loop's clock. ``xrun``: the driver says
-    that samples before it were lost.
+    when that sample was at the membrane, in seconds on the loop's clock. ``xrun``: the driver
+    reports that samples before it were lost.
     """
 
     pcm: Pcm
@@ -27,7 +27,7 @@ class Ring:
     """Keeps the newest ``capacity_samples``; dropped samples are counted.
 
     One thread puts, another takes: each step is one atomic operation of a ``deque``, so the
-    driver's thread never waits. A piece is taken whole.
+    driver's thread never waits. Pieces are never split.
     """
 
     def __init__(self, capacity_samples: int) -> None:
@@ -36,7 +36,7 @@ class Ring:
         self._put_samples = 0
         self._left_samples = 0
         self.dropped_samples = 0
-        """In all; written by the thread that puts."""
+        """The total; written by the thread that puts."""
 
     def put(self, piece: SampleBlock) -> None:
         self._put_samples += len(piece.pcm)

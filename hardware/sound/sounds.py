@@ -1,4 +1,4 @@
-"""One sound on its way through a loudspeaker: which of its samples have been played."""
+"""Tracks which samples of a sound the loudspeaker has played."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _SPANS = 64
 
 
 class SoundProgress:
-    """Numbers are those of the device's samples, counted from its stream's start."""
+    """Sample numbers are the device's, counted from the start of its stream."""
 
     def __init__(self) -> None:
         self.cut = False
-        """Some of it was dropped."""
+        """Whether some of it was dropped."""
         self._source_s = 0.0
         self._resampler: Resampler | None = None
         self._device_hz = 1
@@ -31,7 +31,7 @@ class SoundProgress:
     # --- on its way in ----------------------------------------------------------------------------
 
     def convert(self, pcm: Pcm, rate: int, device_hz: int) -> Pcm:
-        """The next samples at the device's rate."""
+        """Convert the sound's next samples to the device's rate."""
         rest = EMPTY
         resampler = self._resampler
         if resampler is None or (resampler.from_rate, resampler.to_rate) != (rate, device_hz):
@@ -42,7 +42,7 @@ class SoundProgress:
         return np.concatenate((rest, resampler.feed(pcm)))
 
     def end(self) -> Pcm:
-        """The 2 ms that the converter holds back."""
+        """Returns the 2 ms that the resampler holds back."""
         if self._resampler is None:
             return EMPTY
         rest = self._resampler.flush()

@@ -24,8 +24,8 @@ FADE_MS = 3
 QUEUE_S = 180.0
 """The longest answer that is synthesised ahead of playback."""
 KEEP_AWAKE_HZ = 30.0
-"""Small loudspeakers hardly play it and people hardly hear it, but a device that sleeps in silence
-measures it."""
+"""Small loudspeakers hardly play it and people hardly hear it, but it keeps a device awake that
+would sleep in silence."""
 _SOUNDS = 64
 """How many sounds' positions are remembered."""
 _KEPT_S = 2.0
@@ -34,9 +34,9 @@ _KEPT_S = 2.0
 class Speaker:
     """One loudspeaker while the program runs, reopened if need be.
 
-    ``tap`` has the samples as played, including volume, ducking, fades and silence, at ``rate_hz``;
-    without the tone that keeps the device awake: its echo is no speech, and with it there would be
-    no silence in which to correct clocks.
+    ``tap`` has the samples as played, including volume, ducking, fades and silence, at ``rate_hz``,
+    but without the tone that keeps the device awake: its echo is not speech, and it would leave no
+    silence in which to correct the clocks.
     """
 
     def __init__(self, volume: float, keep_awake_dbfs: float | None = None) -> None:
@@ -74,7 +74,7 @@ class Speaker:
             self._newest = None
 
     def closed(self, now_s: float) -> None:
-        """The stream is gone: the queue is dropped, and unplayed samples never come out."""
+        """The stream is gone: drop the queue; unplayed samples will never be heard."""
         with self._lock:
             out = self._out(now_s)
             for sound in self._sounds.values():
@@ -83,9 +83,9 @@ class Speaker:
             self.rate_hz = 0
 
     def play(self, pcm: Pcm, rate: int, sound_id: str) -> None:
-        """Queue audio; int16 mono, any ``rate`` in Hz; resampled at once, at 14 ms of CPU per
-        second. Another ``sound_id`` ends the sound before it. Audio that does not fit the queue, or
-        comes while the device is away, is dropped."""
+        """Queue audio: int16 mono, any ``rate`` in Hz, resampled at once at 14 ms of CPU per
+        second. A new ``sound_id`` ends the previous sound. Audio that does not fit in the queue, or
+        arrives while the device is away, is dropped."""
         with self._lock:
             sound = self._sound(sound_id)
         room_s = QUEUE_S - self.queued_s() if self.rate_hz else 0.0
@@ -97,11 +97,11 @@ class Speaker:
         if self._newest is not None and self._newest is not sound:
             self._append(self._newest, self._newest.end())
         self._newest = sound
-        for start in range(0, len(part), rate):  # much more at once takes longer
+        for start in range(0, len(part), rate):  # larger pieces take longer in all
             self._append(sound, sound.convert(part[start : start + rate], rate, self.rate_hz))
 
     def flush(self) -> None:
-        """Drop the queue, after a fade; the driver still plays what it holds."""
+        """Drop the queue after a short fade; the driver still plays what it has buffered."""
         with self._lock:
             fade = self._take_queued(round(FADE_MS * self.rate_hz / 1000)) if self.rate_hz else []
             self._drop_queue()

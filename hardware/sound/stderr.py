@@ -43,8 +43,8 @@ class _Stderr:
                 os.close(self._original)
 
     def flooded(self) -> None:
-        """Something prints endlessly: the descriptor stays closed for good. After the last
-        ``quiet``, Python's own messages go where it used to lead."""
+        """Something prints endlessly: the descriptor stays closed for good. When the last ``quiet``
+        ends, Python's own messages go to the original descriptor."""
         with self._lock:
             self._is_flooded = True
 

@@ -20,7 +20,7 @@ BOARD_NAMES: dict[Board, str] = {
 }
 
 SOUND_NAMES = ("reachy mini audio", "respeaker", "xvf3800")
-"""Parts of the names of their sound devices, in lower case: Pollen's, Seeed's, XMOS's kits."""
+"""Parts of the sound devices' names, in lower case: Pollen's, Seeed's and XMOS's kits."""
 
 
 def is_array_name(name: str) -> bool:
@@ -35,7 +35,7 @@ def same_array(microphone: str, speaker: str) -> bool:
 
 
 def _unit(name: str) -> str:
-    """Windows' name in brackets, with a number if there are two; else the name itself."""
+    """The part that Windows puts in brackets, numbered if there are two; else the whole name."""
     role = re.fullmatch(r"[^(]* \((.*)\)", name)
     return role[1] if role and is_array_name(role[1]) else name
 

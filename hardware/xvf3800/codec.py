@@ -1,6 +1,6 @@
 """The XVF3800's control protocol, without any USB: requests, payloads and answers.
 
-After the SDK of reachy-mini 1.13.0, Seeed's host tool and XMOS's ``host_xvf_control`` 3.0.0: vendor
+As in the SDK of reachy-mini 1.13.0, Seeed's host tool and XMOS's ``host_xvf_control`` 3.0.0: vendor
 control transfers to the device, ``bRequest`` 0, ``wValue`` the command (with bit 7 for a read),
 ``wIndex`` the servicer; little-endian payloads. An answer begins with one byte of status.
 """
@@ -59,8 +59,8 @@ Values = tuple[Value, ...]
 
 @dataclass(frozen=True, slots=True)
 class ControlTransfer:
-    """The setup packet of one control transfer. ``data``: what is written, or None for a read of
-    ``length`` bytes."""
+    """The setup packet of one control transfer. ``data``: the bytes to write, or None for a read
+    of ``length`` bytes."""
 
     request_type: int
     value: int
@@ -70,7 +70,7 @@ class ControlTransfer:
 
 
 def read_request(parameter: Parameter) -> ControlTransfer:
-    """Raises ``ParameterError`` for a command."""
+    """The transfer that reads a parameter. Raises ``ParameterError`` for a command."""
     if parameter.access == "wo":
         raise ParameterError(
             f"{parameter.name} cannot be read",
@@ -82,7 +82,7 @@ def read_request(parameter: Parameter) -> ControlTransfer:
 
 
 def write_request(parameter: Parameter, values: Sequence[Value]) -> ControlTransfer:
-    """Raises ``ParameterError``."""
+    """The transfer that writes a parameter. Raises ``ParameterError``."""
     check_values(parameter, values)
     whole = parameter.type in _LIMITS
     numbers = [int(value) if whole else float(value) for value in values]
@@ -91,7 +91,7 @@ def write_request(parameter: Parameter, values: Sequence[Value]) -> ControlTrans
 
 
 def check_values(parameter: Parameter, values: Sequence[Value]) -> None:
-    """Raises ``ParameterError``: access, count, type and range."""
+    """Check access, count, type and range. Raises ``ParameterError``."""
     if parameter.access == "ro":
         raise ParameterError(f"{parameter.name} can only be read", why=f"it is {parameter.meaning}")
     if len(values) != parameter.count:
@@ -131,7 +131,7 @@ def _wrong(parameter: Parameter, why: str) -> ParameterError:
 
 
 def in_words(parameter: Parameter) -> str:
-    """The range: ``0 to 5 or 10 to 15``; empty without a range."""
+    """The range, such as ``0 to 5 or 10 to 15``; empty without a range."""
     return " or ".join(f"{a:g}" if a == b else f"{a:g} to {b:g}" for a, b in parameter.ranges)
 
 
@@ -167,7 +167,7 @@ def _status_error(name: str, status: int) -> ArrayError:
 
 
 _KEPT = {"PP_MGSCALE": 2, "AEC_AECSILENCELEVEL": 1}
-"""How many of its values, from the first, can be set; the chip changes the others itself."""
+"""How many of a parameter's first values can be set; the chip changes the others itself."""
 
 
 def keeps_all(parameter: Parameter) -> bool:
@@ -181,5 +181,5 @@ def same(parameter: Parameter, left: Sequence[Value], right: Sequence[Value]) ->
         return False
     count = _KEPT.get(parameter.name, parameter.count)
     pairs = zip(left[:count], right[:count], strict=True)
-    # Some are as small as 1e-8.
+    # Some values are as small as 1e-8.
     return all(math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-12) for a, b in pairs)

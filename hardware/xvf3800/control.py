@@ -26,8 +26,8 @@ class Readable(Protocol):
 
 
 class ArrayControl(Readable, Protocol):
-    """Blocking, and one call at a time: calls from several threads wait for one another. Each
-    raises an ``ArrayError``: over USB within 250 ms."""
+    """Blocking, and one call at a time: calls from several threads wait for one another. Each may
+    raise ``ArrayError``, over USB within 250 ms."""
 
     @property
     def via(self) -> Via: ...

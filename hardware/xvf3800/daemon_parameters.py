@@ -1,4 +1,4 @@
-"""The array of a robot whose daemon holds it: the same parameters, through the daemon's REST API.
+"""Reaches an array that a robot's daemon holds: the same parameters, over the daemon's REST API.
 
 Paths and shapes are those of reachy-mini 1.13.0 (``daemon/app/routers/audio_config.py`` and
 ``state.py``). Two processes on one USB device would receive each other's answers, so use this while
@@ -24,17 +24,18 @@ CONNECT_S = 0.3
 ANSWER_S = 1.2
 """The daemon repeats a read up to 100 times, 10 ms apart, and waits 0.1 s after each write."""
 DIRECTION = "DOA_VALUE_RADIANS"
-"""The daemon reads and caches it by itself."""
+"""The daemon reads and caches this parameter itself."""
 
 
 class DaemonArray:
-    """A robot's array, by the URL of its daemon. Closes its connection with ``close``."""
+    """A robot's array, by the URL of its daemon. ``close`` closes the connection."""
 
     via: Via = "daemon"
     board: Board = "reachy"
 
     def __init__(self, url: str, connect_s: float = CONNECT_S, answer_s: float = ANSWER_S) -> None:
-        """Ask for its version. Raises ``ArrayError``. ``url``: as in http://localhost:8000."""
+        """Connect and read the firmware's version. Raises ``ArrayError``. ``url``: such as
+        http://localhost:8000."""
         import httpx
 
         self._lock = threading.Lock()
@@ -45,7 +46,7 @@ class DaemonArray:
                 base_url=f"{url}/api/",
                 timeout=httpx.Timeout(answer_s, connect=connect_s),
                 trust_env=False,
-                # Without TLS, no certificates are read at each try.
+                # Without TLS, skip loading certificates on every attempt.
                 verify=url.startswith("https:"),
             )
         except httpx.InvalidURL as error:
@@ -74,7 +75,7 @@ class DaemonArray:
         target = parameter(self.board, name)
         check_values(target, values)
         pair = {"name": target.name, "values": list(values)}
-        # The daemon would report a failure for a value that cannot be read or that the chip sets.
+        # Verifying would fail for a value that cannot be read or that the chip changes itself.
         body = {"config": [pair], "verify": target.access == "rw" and keeps_all(target)}
         answer = self._ask("POST", "audio/config/apply", body)
         if not isinstance(answer, dict) or answer.get("applied") is not True:
@@ -86,8 +87,8 @@ class DaemonArray:
             self._client.close()
 
     def _direction(self) -> Values:
-        """The reading that the daemon caches, at no cost; else a read of the device: if the robot
-        is asleep (503), or the daemon has read nothing yet (null)."""
+        """The daemon's cached reading, at no cost. If the robot is asleep (503) or the daemon has
+        read nothing yet (null), read the device."""
         try:
             answer = self._ask("GET", "state/doa")
         except ArrayError as error:
@@ -103,7 +104,7 @@ class DaemonArray:
         return _values(parameter(self.board, DIRECTION), {"values": [answer["angle"], speech]})
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
-        """One request; the parsed JSON of its answer."""
+        """Send one request; returns the parsed JSON of the answer."""
         import httpx
 
         if not self._lock.acquire(timeout=self._wait_s):

@@ -84,7 +84,7 @@ def find_device(backend: Any) -> tuple[usb.core.Device, Board]:
 
 
 class UsbArray:
-    """An open array. ``clock`` and ``pause`` are real time outside of tests."""
+    """An open array. Only tests replace ``clock`` and ``pause``."""
 
     via: Via = "usb"
 
@@ -133,14 +133,14 @@ class UsbArray:
         with self._turn(name) as deadline:
             while True:
                 answer = bytes(self._transfer(name, request, deadline))
-                # After a last pause there must be time for a transfer.
+                # After the pause there must be time for another transfer.
                 if not is_retry(answer) or self._clock() + 2 * RETRY_PAUSE_S > deadline:
                     return answer
                 self._pause(RETRY_PAUSE_S)
 
     @contextlib.contextmanager
     def _turn(self, name: str) -> Any:
-        """Wait for the device, but no longer than a call may take; returns the call's deadline."""
+        """Wait for the device, but no longer than a call may take; yields the call's deadline."""
         deadline = self._clock() + CALL_S
         if not self._lock.acquire(timeout=CALL_S - RETRY_PAUSE_S):
             raise array_error("busy", f"{name}: another command is still running")
@@ -174,7 +174,7 @@ class UsbArray:
 
 
 def _usb_error(error: Exception, action: str) -> ArrayError:
-    """The array's own error for what pyusb raised."""
+    """The ``ArrayError`` for what pyusb raised."""
     why = f"{action}: {getattr(error, 'strerror', None) or error}"
     if isinstance(error, NotImplementedError):
         return array_error("no driver", why)

@@ -29,7 +29,7 @@ Problem = Literal[
 ]
 
 TRANSIENT: tuple[Problem, ...] = ("busy", "stalled", "silent", "wrong answer")
-"""After these the same handle may work again."""
+"""After these problems the same handle may work again."""
 
 _WINUSB = "give the array's control interface the driver WinUSB, for example with Zadig"
 
@@ -127,6 +127,6 @@ def array_error(problem: Problem, why: str) -> ArrayError:
 
 
 class ParameterError(ArrayError):
-    """A mistake of the caller, found before anything is sent."""
+    """A mistake by the caller, found before anything is sent."""
 
     exit_code = 2

@@ -12,15 +12,15 @@ from hardware.xvf3800.device import UsbArray, find_device, usb_backend
 from hardware.xvf3800.errors import ArrayError, array_error
 
 _USB_CLOSED = ("not found", "no permission", "no usb library", "busy")
-"""Where USB says so, the daemon may be a way."""
+"""After these problems over USB, the daemon may still give access."""
 
 
 def open_array(settings: Array, robot_url: str | None, backend: Any = None) -> ArrayControl:
     """Find an array and open it. Blocks for a few seconds at most.
 
     A Reachy Mini's array whose daemon runs on this machine is reached through that daemon, because
-    two programs on the device would disturb each other. Otherwise over USB, or through the daemon
-    if USB has no array or refuses access.
+    two programs on the device would disturb each other. Any other array is opened over USB, or
+    through the daemon if USB has no array or refuses access.
 
     ``backend``: pyusb's, for tests; None is libusb. Raises ``ArrayError``.
     """
@@ -36,7 +36,7 @@ def open_array(settings: Array, robot_url: str | None, backend: Any = None) -> A
             except ArrayError as error:
                 through_daemon = error
                 if error.problem not in ("daemon away", "not the daemon", "not found"):
-                    raise  # it runs, and has the device
+                    raise  # the daemon is running and holds the device
         return UsbArray(backend)
     except ArrayError as over_usb:
         if robot_url is None or through_daemon is not None or over_usb.problem not in _USB_CLOSED:
@@ -48,7 +48,7 @@ def _through_daemon(url: str, over_usb: ArrayError) -> ArrayControl:
     try:
         return DaemonArray(url)
     except ArrayError as error:
-        # An array that is here is worth more words than a robot that is not.
+        # If an array is here, its own error matters more than the absent robot's.
         if over_usb.problem != "not found":
             raise over_usb from error
         raise

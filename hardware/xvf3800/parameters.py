@@ -181,16 +181,16 @@ PARAMETERS: dict[Board, dict[str, Parameter]] = {
 }
 
 LASTING = ("SAVE_CONFIGURATION", "CLEAR_CONFIGURATION", "USB_BIT_DEPTH")
-"""Survive a restart; all others are volatile."""
+"""These survive a restart; all others are volatile."""
 
 
 def is_known(name: str) -> bool:
-    """Whether any board has it; in either case."""
+    """Whether any board has this parameter; the case of letters does not matter."""
     return any(name.upper() in names for names in PARAMETERS.values())
 
 
 def parameter(board: Board, name: str) -> Parameter:
-    """By name, in either case. Raises ``ParameterError`` with the most similar names."""
+    """Look up a parameter, ignoring case. Raises ``ParameterError`` with the most similar names."""
     table = PARAMETERS[board]
     if entry := table.get(name.upper()):
         return entry

@@ -34,8 +34,8 @@ PRESETS: dict[str, Preset] = {
             ("PP_MGSCALE", (4.0, 1.0, 1.0)),
         ),
     ),
-    # From 10 on, PP_DTSENSITIVE has a second detector of near speech; 12 is what users of the
-    # ReSpeaker report for interrupting it.
+    # From 10 on, PP_DTSENSITIVE adds a second detector of near speech; users of the ReSpeaker
+    # report that 12 lets them interrupt it.
     "barge-in": Preset(
         "you are heard while the robot speaks; some more of its echo is, too",
         (("PP_DTSENSITIVE", (12,)), ("PP_NLATTENONOFF", (0,))),
@@ -49,7 +49,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def preset(name: str) -> Preset:
-    """Raises ``ParameterError``."""
+    """The preset of this name. Raises ``ParameterError``."""
     if entry := PRESETS.get(name):
         return entry
     raise ParameterError(

@@ -15,10 +15,10 @@ GIVE_UP_S = 15.0
 
 
 def restart(control: ArrayControl) -> None:
-    """Send the command. The device may leave before it acknowledges.
+    """Send the command. The device may leave the bus before it acknowledges.
 
-    It leaves the bus with its sound, and loses every unsaved parameter. Raises ``ArrayError`` if
-    the command did not reach it.
+    Its sound goes with it, and every unsaved parameter is lost. Raises ``ArrayError`` if the
+    command did not reach it.
     """
     try:
         control.write("REBOOT", 1)

@@ -34,13 +34,13 @@ BACK_OFF_S = (0.25, 0.5, 1.0, 2.0, 4.0)
 AUTO_SELECT = 3
 """Index of the chosen beam among the four."""
 DOA_APART_FROM_LIGHTS = (2, 0, 10)
-"""Before this firmware of Seeed's, DOA_VALUE moves only while the lights show the direction."""
+"""Before this Seeed firmware, DOA_VALUE changes only while the lights show the direction."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayReading:
-    """``beam_energies``: of the speech in beam 1, beam 2, the free-running and the chosen one, 0
-    for none. ``aec_converged``: None while unknown. ``at``: seconds of the event loop's clock."""
+    """``beam_energies``: of speech in beam 1, beam 2, the free-running and the chosen beam; 0: no
+    speech. ``aec_converged``: None while unknown. ``at``: seconds on the event loop's clock."""
 
     direction: Direction
     beam_energies: tuple[float, ...]
@@ -59,7 +59,7 @@ class ArrayFound:
 
 @dataclass(frozen=True, slots=True)
 class ArrayLost:
-    """It is absent, or access is refused. The search goes on."""
+    """The array is absent, or access is refused. The search goes on."""
 
     error: ArrayError
 
@@ -91,7 +91,7 @@ async def in_thread(function: Callable[[], T]) -> T:
 class ArrayWatch:
     """Opens an array, reads it at 10 Hz, and finds it again after it was unplugged.
 
-    ``open``: blocking, as ``open_array``. ``notify``: called on the event loop for every reading,
+    ``open``: blocking, like ``open_array``. ``notify``: called on the event loop for every reading,
     and once each time the array is found, lost, or unavailable for another reason.
     """
 
@@ -143,7 +143,7 @@ class ArrayWatch:
         self._problems.add(error.problem)
 
     async def _until_lost(self) -> None:
-        """Raises ``ArrayError``: it cannot be opened, or it is gone."""
+        """Open the array and read it. Raises ``ArrayError`` if it cannot be opened, or is lost."""
         try:
             await self._call(self._keep_open)
             control = self.control
@@ -236,7 +236,7 @@ class _View:
         return self._energies[AUTO_SELECT] if len(self._energies) > AUTO_SELECT else 0.0
 
     def _optional(self, name: str) -> tuple[float, ...]:
-        """Empty if this firmware does not know it; it is not read again."""
+        """Empty if this firmware does not know the parameter; it is not read again."""
         if name in self._unknown:
             return ()
         try:
