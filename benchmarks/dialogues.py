@@ -3,9 +3,9 @@
     python -m benchmarks.dialogues [--language de ...] [--voice espeak-ng|pico] [--out FILE]
 
 The settings are those of the profile ``languages`` with one line for the language; ``auto`` changes
-the language with every turn. SVOX Pico is the user, at another pitch than as the robot's voice. The
-language model is scripted: the one that needs no hub speaks English only. Everything else is real:
-Silero, Smart Turn, Whisper, the voice, the server, the wire.
+the language with every turn. SVOX Pico is the user, at a different pitch from the robot's voice.
+The language model is scripted: the one that needs no hub speaks only English. Everything else is
+real: Silero, Smart Turn, Whisper, the voice, the server, the wire.
 
 For each turn: what was heard, what was answered and when, and what Whisper hears of the spoken
 answer. Whether words over an answer stop it: ``benchmarks.interruptions --language``.
@@ -94,7 +94,7 @@ class _Conversation(ScriptedConversation):
 
 @dataclass
 class DialogueTurn:
-    """One turn; ``heard_back`` is the spoken answer, as Whisper hears it."""
+    """One turn; ``heard_back``: what Whisper hears of the spoken answer."""
 
     language: str
     said: str
@@ -141,7 +141,7 @@ def _assistant(language: str, cache: WeightsCache) -> Assistant:
 
 
 def user(text: str, language: str, rate: int) -> tuple[Pcm, int]:
-    """Speech at ``rate`` Hz with a little silence before it, and where it ends."""
+    """Speech at ``rate`` Hz after half a second of silence, and the sample at which it ends."""
     pcm = spoken_by_pico(text, language, pitch=USER_PITCH)
     resampler = Resampler(LISTEN_RATE, rate)
     speech = np.concatenate((resampler.feed(pcm), resampler.flush()))

@@ -4,7 +4,7 @@
 
 Synthetic voices say thirty names, on which nothing was tuned, in sentences; Moonshine hears them.
 The cost: words of people's recordings (``benchmarks.wer``) that become wrong, and words of
-``--texts`` that are replaced, although none of the names (or ``--words``) is said.
+``--texts`` that are replaced although none of the names (or ``--words``) occurs there.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FOUR = ("piper-joe 1.0", "flite slt", "flite rms", "espeak-ng en-us")
 
 @dataclass(frozen=True, slots=True)
 class NamedClip:
-    """``text`` is ``heard`` with the keywords put in."""
+    """``text`` is ``heard`` after keywords have replaced words."""
 
     name: str
     said: str
@@ -60,7 +60,7 @@ class NamedClip:
 
 
 def measure(stt: Stt, keywords: Keywords, clips: Iterable[Recording]) -> list[NamedClip]:
-    """Clips bear the name that is said in them."""
+    """Transcribe each clip, without and with keywords; a clip's name is the one said in it."""
     results = wer.measure(stt, clips)
     return [NamedClip(r.name, r.said, r.heard, keywords.put_into(r.heard)) for r in results]
 

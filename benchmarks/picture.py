@@ -2,8 +2,8 @@
 
     python -m benchmarks.picture docs/images/conversation.svg [--config PROFILE|FILE]
 
-A server of its own is asked over the WebSocket, in real time. What is drawn is what a client
-hears: its microphone above, its loudspeaker below, and the moments between them.
+Starts a server and talks to it over the WebSocket, in real time. The picture shows what a client
+hears and says: its microphone above, its loudspeaker below, and the events between them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_from_bytes
 VOICE = "flite slt"
 QUESTION, BACKCHANNEL, COMMAND = "Why is the sky blue?", "Yeah.", "Stop."
 BACKCHANNEL_S, COMMAND_S, END_S = 2.0, 4.5, 2.0
-"""After the answer's first sample; and how long the picture goes on after the answer."""
+"""Seconds after the answer's first sample; the last: how long the picture outlasts the answer."""
 BAR_MS = 40
 WIDTH, LEFT, LANE, HEIGHT = 960, 76, 52, 250
 STYLE = (
@@ -55,18 +55,18 @@ class Caption:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """What the client said and heard, in seconds since it began to listen; int16 at ``RATE``."""
+    """What the client said and heard: int16 at ``RATE``, times in s since it began to listen."""
 
     microphone: Pcm
     words: tuple[Caption, Caption, Caption]
     answer: Sequence[tuple[float, Pcm]]
-    """The time and the sound of each part."""
+    """The start and the samples of each part."""
     transcript: str
     silent_s: float
 
 
 class DialogueClient(RobotClient):
-    """Keeps what it hears; ``answer`` has the loop's time at which each part is played."""
+    """Keeps what it hears. ``answer``: each part with the loop's time at which it is played."""
 
     def __init__(self, socket: Any) -> None:
         super().__init__(socket)
@@ -96,7 +96,7 @@ def speak(text: str) -> tuple[Pcm, Caption]:
 
 
 async def record(config: str) -> Dialogue:
-    """Raises ``RuntimeError`` if the conversation did not go as planned."""
+    """Hold the conversation. Raises ``RuntimeError`` if it does not go as planned."""
     (why, question), (yeah, backchannel), (stop, command) = map(
         speak, (QUESTION, BACKCHANNEL, COMMAND)
     )

@@ -27,7 +27,7 @@ WIDTH, LAYERS, TOKENS, ROWS = 384, 8, 128, 2
 
 
 def train(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
-    """A delta for each step of each way to train."""
+    """The figures of each step's delta, for each way to train."""
     import torch
 
     torch.set_num_threads(1)
@@ -41,7 +41,7 @@ def train(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
             if bfloat16:
                 net.to(torch.bfloat16)
             optimizer = torch.optim.AdamW(net.parameters(), lr=rate)
-            step(optimizer)  # its first step has no history
+            step(optimizer)  # not measured: the optimizer has no history yet
             old = _save(torch, net, folder / "old.safetensors")
             for number in range(steps):
                 step(optimizer)
@@ -61,7 +61,7 @@ def train(folder: Path, steps: int) -> Iterator[dict[str, Any]]:
 
 
 def _llama(torch: Any) -> tuple[Any, Any]:
-    """The net, and a function that trains one step, on the text of this repository."""
+    """The net, and a function that trains it for one step on the text of this repository."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     net = LlamaForCausalLM(

@@ -46,7 +46,7 @@ def _spell(token: str) -> list[str]:
         return [_SHORT_FORMS.get(token, token)]
     if len(token) <= 3:
         return _number(int(token))
-    return [_UNITS[int(digit)] for digit in token]  # long ones are codes, said digit by digit
+    return [_UNITS[int(digit)] for digit in token]  # long numbers are codes, said digit by digit
 
 
 def _number(value: int) -> list[str]:

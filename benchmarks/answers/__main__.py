@@ -6,9 +6,8 @@
 Each question is asked in a new conversation, as text, once for each seed, with the instructions and
 the sampling of the settings. ``on_topic`` and ``speakable`` are shares of all answers, ``worth``
 of those that are both, ``admits`` of the unknowable questions (``benchmarks.answers.judge``).
-``crossed`` is the control: the share of answers that the judge would accept for another question;
-that an admission is right for each unknowable question does not count. Intervals: bootstrap over
-questions.
+``crossed`` is the control: the share of answers that the judge would accept for another question,
+except that an admission fits every unknowable question. Intervals: bootstrap over questions.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class AnswerResult:
 
 
 def ask(engine: LlamaCpp, settings: Settings, question: Question, seed: int) -> str:
-    """The answer, in a new conversation."""
+    """Ask in a new conversation; returns the answer."""
     talk = settings.conversation
     message = MessageItem("", "user", (AudioPart(question.ask),))
     sampling = talk.sampling.model_copy(update={"seed": seed}).build()

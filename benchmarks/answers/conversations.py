@@ -7,15 +7,15 @@ robot's usual tools) and ``identity.jsonl`` (60 questions, each in a conversatio
 typed to the engine, prompt and sampling of the settings. No conversation is in
 ``training/dialogues``, but single turns are: 23 of the questions, 98 of the 360 turns of
 ``dialogues.jsonl``, mostly fillers such as "okay", and 7 of the 96 with tools. The files ending in
-``-2`` (20, 8 and 30) were written by somebody who had seen neither the dialogues that are learned
-nor the first three files; no turn of them is learned, and most questions have other words around
-them.
+``-2`` (20, 8 and 30) were written by somebody who had seen neither the training dialogues nor the
+first three files; none of their turns is in the training data, and most questions are worded
+differently.
 
-``twice``: answers that were given before in the same conversation. ``long``: of more than two
-sentences. ``told``: of the turns with ``expect``, how many answers have one of the words; ``kept``:
-of those with ``forbid``, how many have none. ``worth``: of all turns, answers that can be spoken
-and break no rule. ``called``: requests that became the right call; ``uncalled``: turns
-without a request that became a call.
+``twice``: answers already given in the same conversation. ``long``: answers of more than two
+sentences. ``told``: of the turns with ``expect``, answers that have one of the words. ``kept``: of
+those with ``forbid``, answers that have none. ``worth``: of all turns, answers that can be spoken
+and break no rule. ``called``: requests that became the right call. ``uncalled``: turns without a
+request that became a call.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])[\"')]*\s+")
 
 
 class HeldOutTurn(BaseModel):
-    """``call`` names the right tool or tools; ``None`` is for no call; absent, it is not judged."""
+    """``call`` names the right tool or tools; ``None``: no call is right; absent: not judged."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -74,7 +74,7 @@ class HeldOut(BaseModel):
 
 
 class TurnVerdict(BaseModel):
-    """An answer and what is right about it; ``None`` where nothing is judged."""
+    """An answer and its verdicts; ``None`` where nothing is judged."""
 
     user: str
     answer: str
@@ -104,7 +104,7 @@ def read(name: str) -> list[HeldOut]:
 
 
 class Talk:
-    """One conversation, as the server would keep it."""
+    """One conversation, kept as the server would keep it."""
 
     def __init__(self, session: LlmSession, settings: ConversationSettings, tools: bool) -> None:
         self._session = session
@@ -116,7 +116,7 @@ class Talk:
         self._messages = [Message("system", system)]
 
     def say(self, text: str) -> tuple[str, ToolCall | None]:
-        """The answer, spoken before and after a call, and the first call."""
+        """Returns the answer, without what follows a call, and the first call."""
         self._messages.append(Message("user", text))
         answer, calls = self._answer()
         for number, call in enumerate(calls):
@@ -173,7 +173,7 @@ def _is_right_call(turn: HeldOutTurn, call: ToolCall | None) -> bool | None:
 
 
 def figures(verdicts: Sequence[TurnVerdict], turns: Sequence[HeldOutTurn]) -> dict[str, Any]:
-    """Each as ``[how many, of how many]``."""
+    """Each figure as ``[count, total]``."""
 
     def right(values: Sequence[bool | None]) -> list[int]:
         outcomes = [value for value in values if value is not None]

@@ -1,8 +1,9 @@
-"""Judges an answer without a model: is it on the topic, and can it be spoken as it is?
+"""Judges an answer without a model: is it on topic, and can it be spoken as it is?
 
-An answer is on the topic if it contains one of the words that its question lists, and no wrong one.
-If the robot cannot know the answer, it must say so instead. The judge knows words, not sense: it is
-trusted because it refuses the answers of other questions (``tests/benchmarks/test_programs.py``).
+An answer is on topic if it contains one of the words that its question lists, and no wrong one. If
+the robot cannot know the answer, it must say so instead. The judge looks at words, not at meaning:
+it is trusted because it rejects the answers to other questions
+(``tests/benchmarks/test_programs.py``).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Question(BaseModel):
 
 
 def read(name: str) -> list[Question]:
-    """``frozen`` or ``tuning``."""
+    """The questions of ``name``: ``frozen`` or ``tuning``."""
     data = YAML(typ="safe").load(Path(__file__).with_name(f"{name}.yaml"))
     return TypeAdapter(list[Question]).validate_python(data)
 
@@ -62,7 +63,7 @@ def on_topic(question: Question, answer: str) -> bool:
 
 
 def speakable(answer: str) -> bool:
-    """Short, finished, without markup or repetition, and in its role."""
+    """Whether it is short, finished, in character, and free of markup and repetition."""
     sentences = [s.strip() for s in re.split(r"(?<=[.!?])\s+", answer.strip().lower()) if s.strip()]
     return (
         0 < len(answer.split()) <= MOST_WORDS

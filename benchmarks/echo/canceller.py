@@ -7,8 +7,8 @@ Scenes are simulated (``scenes``, ``harness.rooms``), not recorded from a real l
 seeds below 100; report on seeds of 1000 and above, where the robot says other sentences. The first
 3 s of each scene have a cold filter and are counted separately.
 
-``residual`` is the canceller's output, ``clean`` the same sound without any echo, judged by the
-same rule (``pipeline.echo.detector``, in two windows in a row).
+``residual`` is the canceller's output, ``clean`` the same sound without any echo. Both are judged
+by the same rule (``pipeline.echo.detector``, in two windows in a row).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ REFRACTORY_S = 2.0
 WARM_UP_S = 12.0
 BETWEEN_S = 4.0
 LEAD_S = 0.1
-"""Length of the scene alone before the clip begins."""
+"""How long the branch hears only the scene before the clip begins."""
 LATEST_S = 1.0
 HEARD = int(1.7 * LISTEN_RATE)
 """Samples at the start of a clip that count."""
@@ -96,7 +96,7 @@ class Ear:
         self._end = 0
 
     def hear(self, microphone: Pcm, reference: Pcm) -> None:
-        """The next block."""
+        """Process the next block."""
         output = self.canceller.process(microphone, reference)
         self.residual.append(output.residual)
         self._pcm[0] = np.concatenate((self._pcm[0], output.residual))
@@ -169,7 +169,7 @@ def play_alone(voices: Path, seed: int, seconds: float) -> RobotAlone:
 
 
 def triggers(ends: Sequence[int]) -> list[float]:
-    """The triggers in seconds, at least 2 s apart."""
+    """The times of the triggers in seconds, at least 2 s apart."""
     times_s: list[float] = []
     for end in ends:
         at = end / LISTEN_RATE
@@ -195,7 +195,7 @@ def _erle(echo: Signal, rest: Signal) -> dict[str, float]:
 @dataclass
 class LevelResult:
     """One interruption at one level. ``late_s``, by kind of sound: from the onset to the end of the
-    window that fires; ``None``: not within a second."""
+    window that triggers; ``None``: none does within a second."""
 
     seed: int
     clip: str
@@ -207,7 +207,7 @@ class LevelResult:
 def play_interrupted(
     voices: Path, seed: int, seconds: float, ser_db: int, corpora: tuple[Path, ...]
 ) -> list[LevelResult]:
-    """A clip every 4 s from 12 s on, each starting from the state after the echo alone."""
+    """Interrupt every 4 s from 12 s on, each time from the state that the echo alone has left."""
     scene, clips = _maker(voices).make(seed, seconds, ser_db), _clips(corpora)
     rng = np.random.default_rng([scene.seed, 78])
     ears = {"residual": Ear(), "clean": Ear()}
@@ -260,7 +260,7 @@ def _late_s(ends: Sequence[int], begin: int) -> float | None:
 
 
 def of_alone(scenes: Sequence[RobotAlone]) -> dict[str, Any]:
-    """``false_per_hour_at_most``: with 95 % confidence, one-sided."""
+    """``false_per_hour_at_most``: upper bound with 95 % confidence, one-sided."""
     hours = sum(each.robot_s for each in scenes) / 3600
     false = sum(len(each.fired_s) for each in scenes)
     spans = {span: [each.erle_db.get(span) for each in scenes] for span in scenes[0].erle_db}

@@ -1,6 +1,6 @@
 """Seeded echo scenes: a robot speaks in a room, with or without a person interrupting.
 
-The same seed, voices and corpus produce the same scenes. Seeds below 100 are for tuning, figures
+The same seed, voices and corpus produce the same scenes. Seeds below 100 are for tuning; figures
 come from seeds of 1000 and above, where the robot says other sentences. Robot: Piper and flite.
 People: the recordings of the conversation corpus without added noise or room.
 """
@@ -90,7 +90,7 @@ ROBOT_VOICES = (
     "piper-joe 0.9", "piper-joe 1.0", "piper-joe 1.2", "piper-joe 1.0",
     "flite awb", "flite rms", "flite slt", "flite kal16",
 )  # fmt: skip
-"""Half of the scenes by the project's own voice."""
+"""The project's own voice speaks in half of the scenes."""
 
 
 class InterruptionClip(NamedTuple):
@@ -125,13 +125,13 @@ class EchoScene:
         return to_pcm(self.echo + self.noise)
 
     def interruption(self, clip: InterruptionClip, ser_db: float) -> Signal:
-        """``clip`` in this room, its active parts ``ser_db`` over the echo's."""
+        """``clip`` in this room, its active parts ``ser_db`` above those of the echo."""
         sound = through(np.concatenate((clip.signal, np.zeros(4800, np.float32))), self.near)
         return gained(sound, self.echo_dbfs + ser_db - active_dbfs(sound))
 
 
 def active_dbfs(signal: Signal) -> float:
-    """Level of the speech: of the 10 ms frames within 30 dB of the loudest."""
+    """Level of the speech, which is the 10 ms frames within 30 dB of the loudest."""
     frames = signal[: len(signal) // _FRAME * _FRAME].reshape(-1, _FRAME)
     power = np.square(frames, dtype=np.float64).mean(axis=1)
     active = power > power.max() * 1e-3
@@ -154,7 +154,7 @@ class RobotVoices:
 
 
 SPOKEN = tuple(itertools.product(sorted(set(ROBOT_VOICES)), (*TUNING_TEXTS, *FRESH_TEXTS)))
-"""Voices and texts."""
+"""Pairs of voice and text."""
 
 
 def say_all(piper_weights: Path, file: Path, lines: Iterable[tuple[str, str]] = SPOKEN) -> None:
@@ -178,7 +178,7 @@ class EchoSceneMaker:
 
     def make(self, seed: int, seconds: float, ser_db: float | None = None) -> EchoScene:
         """One scene. ``ser_db``: how much softer the echo is than people speaking to the robot,
-        whose level is the same in all scenes of a seed; else a random level."""
+        whose level is the same in all scenes of a seed. ``None``: the echo's level is random."""
         rng = np.random.default_rng([seed, 77])
         room = draw_room(rng)
         voice = ROBOT_VOICES[int(rng.integers(len(ROBOT_VOICES)))]

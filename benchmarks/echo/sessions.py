@@ -12,7 +12,7 @@ report when it plays it.
 
 - Alone: how often per hour an answer is cut off (``stopped``), held back briefly (``held``) or
   answered as if a person had spoken (``answered``). ``later`` leaves the first 10 s out.
-- With ``--corpus``: each answer is interrupted, at +6, 0 and -6 dB to the echo; the first answer,
+- With ``--corpus``: each answer is interrupted, at +6, 0 or -6 dB to the echo; the first answer,
   in an unknown room, counts separately. ``stopped``: from the onset until the answer is cancelled.
   ``--no-echo``: the loudspeaker is not heard.
 """
@@ -84,7 +84,7 @@ NOTICED_S = 2.5
 
 @dataclass
 class SpokenTts:
-    """Says the sentences of ``FRESH_TEXTS``, or the parts that an answer is cut into."""
+    """Speaks sentences of ``FRESH_TEXTS``, or the clauses that they are split into."""
 
     robot_voices: RobotVoices
     voice: str
@@ -108,7 +108,7 @@ class SpokenTts:
             place += len(sentence) + 1
 
     def _part(self, sentence: str, first: int, last: int) -> Pcm:
-        """A share of it in proportion to the letters."""
+        """The part of the sentence's audio that corresponds to these letters."""
         speech = to_signal(self.robot_voices.say(self.voice, sentence))
         loud = speech * np.float32(0.7 / (np.abs(speech).max() + 1e-9))
         begin, end = (len(loud) * letter // len(sentence) for letter in (first, last))
@@ -131,8 +131,8 @@ class TellingLlm(VirtualLlm):
 
 @dataclass
 class InterruptionResult:
-    """``first``: it is the session's first answer. ``stopped_ms``: from the onset until the answer
-    ends; ``None``: it goes on. ``before``: it ended before the person spoke."""
+    """``first``: of the session's first answer. ``stopped_ms``: from the onset until the answer
+    ends; ``None``: it goes on. ``before``: the answer ended before the person spoke."""
 
     clip: str
     ser_db: int
@@ -203,7 +203,7 @@ def play(
 
 @dataclass
 class _Talk:
-    """The interrupting person, and the outcome."""
+    """The person who interrupts, and a log of the interruptions."""
 
     seed: int
     clips: list[InterruptionClip]
@@ -211,7 +211,7 @@ class _Talk:
     echo_dbfs: float
     rng: np.random.Generator
     log: list[tuple[InterruptionClip, int, int, int]] = field(default_factory=list)
-    """Clip, ratio, sample of its onset, sample of its end."""
+    """Clip, signal-to-echo ratio in dB, sample of its onset, sample of its end."""
 
     def begin(self, client: RoomClient, now: int) -> None:
         """A person will speak in 1 to 6 s."""

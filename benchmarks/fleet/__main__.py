@@ -8,11 +8,11 @@ The first decides whether a fleet loses turns (HAProxy in front of two processes
 many clients a process may let in (``server.max_sessions`` of ``examples/fleet/fleet.yaml``; to try
 more, ``--set`` it), the third whether memory grows with the engines of a profile.
 
-Engines of ``fleet.yaml`` are played by one server that answers after 80 (STT), 100 (LLM) and 120 ms
-(TTS). Each client has an address of its own (127.0.1.N), sends a person's recording and silence in
-real time, and asks again ``--silence`` seconds after the answer has been played. ``--clients``: how
-many talk in each step of ``--minutes``. In the last step ``--kill`` ends one process after a third
-of the time and starts it again, ``--drain`` sends SIGTERM to another one after two thirds.
+One program plays the engines of ``fleet.yaml``: it answers after 80 (STT), 100 (LLM) and 120 ms
+(TTS). Each client has its own address (127.0.1.N), sends a person's recording and silence in real
+time, and asks again ``--silence`` seconds after the answer has been played. ``--clients``: how many
+talk in each step of ``--minutes``. In the last step ``--kill`` kills one process after a third of
+the time and restarts it; ``--drain`` sends SIGTERM to another one after two thirds.
 
 A turn is lost if a word of it was said and its answer does not end as ``completed``. Processor time
 does not depend on what else runs on the machine; latencies do. Exit code 1: a turn was lost.
@@ -44,7 +44,7 @@ from tests.support.haproxy import behind_haproxy
 DELAYS_S = {"stt": 0.08, "llm": 0.1, "tts": 0.12}
 BETWEEN_CLIENTS_S = 0.1
 SETTLE_S = 5.0
-"""After clients have come."""
+"""Wait after clients have connected."""
 
 
 async def play_engines() -> None:
@@ -60,7 +60,7 @@ async def play_engines() -> None:
 
 
 class LoadInterval:
-    """The figures of some time, from its beginning on."""
+    """Figures of the time since this object was made."""
 
     def __init__(self, robots: Sequence[FleetRobot], voices: Sequence[ServerProcess]) -> None:
         self._robots, self._voices = robots, voices
@@ -91,7 +91,7 @@ class LoadInterval:
             "counts": dict(sorted((counts - self._counts).items())),
             "first_audio_ms": percentiles([m for r, n in firsts for m in r.firsts_ms[n:]], 50, 95),
             "gaps": {"n": len(gaps_ms), "ms": round(sum(gaps_ms))},
-            # A process that was started again counts from its start.
+            # The count of a restarted process begins anew.
             "cores": round(cpu_s / seconds, 3) if cpu_s > 0 else None,
             "cpu_s_per_client_s": round(cpu_s / client_s, 4) if cpu_s > 0 else None,
             "rss_mb": [round(voice.rss_mb) for voice in self._voices],
@@ -99,7 +99,7 @@ class LoadInterval:
 
 
 async def fail(voice: ServerProcess, number: signal.Signals, after_s: float) -> None:
-    """End the process in this way, and start it again."""
+    """Send the process a signal after some time, then restart it."""
     await asyncio.sleep(after_s)
     await voice.end(number)
     await voice.start()
@@ -116,7 +116,7 @@ async def play(args: argparse.Namespace) -> dict[str, Any]:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         sets = [*args.sets, "access.addresses=[127.0.1.0/24]", "access.loopback=false"]
         sets.append(f"server.conversations_dir={folder}")
-        if args.config == str(FLEET):  # what it plays is no voice, and its robots wait for silence
+        if args.config == str(FLEET):  # its voice is not speech, and its robots wait for silence
             sets += ["turn.engine=silence", "playback.watch_voice=false"]
             sets += await stack.enter_async_context(engines())
         core = cores[0] if args.one_core else None

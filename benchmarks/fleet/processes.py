@@ -22,14 +22,14 @@ FLEET = Path("examples/fleet/fleet.yaml")
 
 @dataclass
 class ServerProcess:
-    """One reachy-voice process, started again when it has ended."""
+    """One reachy-voice process, which can be restarted after it has ended."""
 
     port: int
     config: str
     sets: Sequence[str]
     environ: dict[str, str]
     core: int | None = None
-    """The only core that it may use."""
+    """The only core that the process may use."""
     cpu_s: float = 0.0
     rss_mb: float = 0.0
     _process: asyncio.subprocess.Process | None = None
@@ -51,7 +51,7 @@ class ServerProcess:
                 await asyncio.sleep(0.25)
 
     def look(self) -> None:
-        """Note the processor time and the memory of it and its engines."""
+        """Record the processor time and memory of the process and its engines."""
         assert self._process
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(self._process.pid)
@@ -80,7 +80,7 @@ def fleet_environ() -> dict[str, str]:
 
 @asynccontextmanager
 async def engines() -> AsyncIterator[list[str]]:
-    """Settings for a program of its own that plays the three engines."""
+    """Start a program that plays the three engines; yields the settings that point to it."""
     command = [sys.executable, "-m", "benchmarks.fleet", "--engines"]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout

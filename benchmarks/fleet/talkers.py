@@ -1,4 +1,4 @@
-"""Robots that ask again and again, each from an address of its own (127.0.1.N)."""
+"""Robots that ask again and again, each from its own address (127.0.1.N)."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ SPEECH_STEP = 500
 
 @dataclass(frozen=True)
 class SpokenQuestion:
-    """What a person says, as messages of ``FRAME_S``. ``speech`` is the range of
-    those with words."""
+    """A person's question as messages of ``FRAME_S``. ``speech``: the range of those with words."""
 
     frames: tuple[str, ...]
     speech: range
@@ -69,9 +68,9 @@ class FleetRobot:
     _began: float | None = None
     """When the current connection began."""
     _at: int = 0
-    """Frames of the question that are sent."""
+    """How many frames of the question have been sent."""
     _last_word_at: float = 0.0
-    """When the last of its words was sent."""
+    """When the question's last word was sent."""
     _waits: bool = False
     """Whether an answer is due."""
 
@@ -102,7 +101,7 @@ class FleetRobot:
 
     @property
     def _asking(self) -> bool:
-        """Whether words of the question have been sent that are not answered."""
+        """Whether words of the question have been sent but not yet answered."""
         return self._waits and self._at > self.question.speech.start
 
     async def _talk(self, socket: ClientConnection) -> None:
@@ -120,7 +119,7 @@ class FleetRobot:
             await asyncio.gather(sending, return_exceptions=True)
 
     async def _send(self, socket: ClientConnection) -> None:
-        """The question, and silence before and after it, in real time."""
+        """Send the question, and silence before and after it, in real time."""
         due, frames = time.monotonic(), self.question.frames
         while True:
             if self._at < len(frames):
@@ -147,7 +146,7 @@ class FleetRobot:
                     self.counts[f"error: {event['error']['code']}"] += 1
                 elif event["type"] == "response.done" and self._at == len(self.question.frames):
                     status = event["response"]["status"]
-                    if status == "cancelled":  # it began too early, and another follows
+                    if status == "cancelled":  # the answer began too early; another follows
                         self.counts["began too early"] += 1
                         continue
                     self._note(status, player)

@@ -4,14 +4,14 @@
                              [--speech DIR] [--models DIR] [--cache DIR] [--out FILE]
     python -m benchmarks.gpu --small
 
-Weights that the cache has are used; the others are made from seeds in their full size
-(``benchmarks.gpu.models``): speed and memory are those of the published ones, what is heard and
-said is not. Nothing is fetched. ``--small``: tiny models on a CPU, to try this anywhere.
+Weights in the cache are used; the others are made from seeds in full size
+(``benchmarks.gpu.models``): they have the speed and memory of the published ones, but hear and say
+nonsense. Nothing is fetched. ``--small``: tiny models on a CPU, to try this anywhere.
 
-Each stage is a process of its own, so that one that fails costs only itself. ``--speech``: a folder
-with ``speech.json`` (a list of ``file`` and ``text``) or of labelled turns
+Each stage runs in its own process, so a failure costs only that stage. ``--speech``: a folder with
+``speech.json`` (a list of ``file`` and ``text``) or of labelled turns
 (``benchmarks.harness.labels``). ``--words``: the server has the tests' tiny recogniser, which knows
-ten sentences, instead of a made one. ``--out``: a line of JSON for each figure.
+ten sentences, instead of one made from seeds. ``--out``: a line of JSON for each figure.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STAGES: dict[str, Callable[[argparse.Namespace, Report], None]] = {
     "server": server,
 }
 ROOM = 24 * 2**30
-"""Bytes for the models of full size, with a half of them written anew."""
+"""Bytes for the full-size models, half of which are written a second time."""
 MEMORY = Path("/dev/shm")
 LEAST_S = 5.0
 
@@ -75,20 +75,20 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def _room() -> Path:
-    """A folder in memory, if there is room."""
+    """A folder in memory if there is room, else on disk."""
     roomy = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM
     return (MEMORY if roomy else Path(tempfile.gettempdir())) / "reachy-voice-gpu"
 
 
 class StageProcesses:
-    """Processes of this program, until the time is over."""
+    """Runs stages as processes of this program, within a time limit."""
 
     def __init__(self, args: argparse.Namespace, out: Path) -> None:
         self._args, self._out = args, out
         self._until = time.monotonic() + args.limit_s
 
     def start(self, *names: str) -> None:
-        """Side by side; returns when all of them have ended."""
+        """Run the stages side by side; returns when all of them have ended."""
         running = {name: self._process(name) for name in names}
         for name, process in running.items():
             report = Report(self._out, name)
@@ -111,7 +111,7 @@ class StageProcesses:
             *sys.argv[1:],
             *own,
         ]
-        # A group of its own, so that it ends together with what it starts.
+        # In its own process group, so that its children can be killed with it.
         return subprocess.Popen(command, start_new_session=True)
 
 

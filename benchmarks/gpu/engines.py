@@ -1,4 +1,4 @@
-"""The three engines alone, through our own classes, with the options of the profile."""
+"""Measures the three engines alone, through our own classes, with the profile's options."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEP = LISTEN_RATE // 50
 
 
 def _engine(args: argparse.Namespace, kind: Kind, report: Report, build: Callable[..., Any]) -> Any:
-    """The engine of the profile; reports how long it took to load."""
+    """The profile's engine; reports how long it took to load."""
     options = load_settings(str(settings_file(args))).settings.engine(kind)
     name = getattr(options, "weights", None)
     weights = cache(args).path(name) if name else None
@@ -76,7 +76,7 @@ def _final_passes(engine: Any, report: Report, clips: Sequence[Pcm]) -> None:
 
 
 def _streams(engine: Any, report: Report, pcm: Pcm, count: int) -> None:
-    """The passes that some audio of all streams needs."""
+    """Time the recogniser's passes while ``count`` streams hear the same audio."""
     utterances = [engine.open("en", True) for _ in range(count)]
     took = []
     for at in range(0, len(pcm), STEP):
@@ -100,7 +100,7 @@ LONG = (
 
 @dataclass
 class ClauseAudio:
-    """A clause as its listener gets it."""
+    """A clause as it reaches its listener."""
 
     began: float
     pieces: list[tuple[float, int]] = field(default_factory=list)
@@ -117,7 +117,7 @@ class ClauseAudio:
 
     @property
     def late_ms(self) -> float | None:
-        """By how much the latest piece missed the end of the sound before it; negative if every
+        """By how much the latest piece came after the sound before it had ended; negative if every
         piece came in time."""
         if len(self.pieces) < 2:
             return None
@@ -130,7 +130,7 @@ class ClauseAudio:
 
 
 class Clauses:
-    """Clauses of several clients on one engine, in the order of the server's own host."""
+    """Clauses of several clients on one engine, scheduled by the server's own ``EngineHost``."""
 
     def __init__(self, engine: Any) -> None:
         self.by_job: dict[int, ClauseAudio] = {}
@@ -210,7 +210,7 @@ def _at_once(engine: Any, report: Report, count: int) -> None:
 
 
 def _urgent(engine: Any, report: Report, others: int, repeats: int) -> None:
-    """A confirmed clause begun when others have been going on for a second."""
+    """Begin a confirmed clause when others have a second of audio."""
     first, late = [], []
     for take in range(repeats):
         clauses = Clauses(engine)
@@ -259,7 +259,7 @@ def llm(args: argparse.Namespace, report: Report) -> None:
     from pipeline.engines.llm.llama_api import library
     from pipeline.engines.llm.llama_cpp import build
 
-    # Before the model is loaded: once llama.cpp crashed then (docs/gpu.md).
+    # Logged before the model is loaded, because llama.cpp once crashed there (docs/gpu.md).
     report.note("llama.cpp", library().llama_print_system_info().decode())
     before = gpu_mb()
     engine = _engine(args, Kind.LLM, report, build)
@@ -290,7 +290,7 @@ def _prefill(engine: Any, report: Report, sizes: Sequence[int]) -> None:
 
 
 def _replies(engine: Any, report: Report, system: Message, count: int, rounds: int) -> None:
-    """Sessions that know their instructions are asked something at the same time."""
+    """Ask sessions that have already read their instructions something at the same time."""
     sessions = [engine.open() for _ in range(count)]
     for session in sessions:
         list(session.warm(LlmRequest([system]), NEVER))

@@ -1,5 +1,5 @@
-"""A language model of full size, made from seeds. It speaks one sensible reply whatever is asked,
-and holds words for complete unless they end with one of its own.
+"""Makes a full-size language model from seeds. It gives the same sensible reply to everything, and
+takes words to be complete unless they end with a word of that reply.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ REPLY = (
     "Of course! I know many stories and songs that children love most,"
     " so in the evening we can look at stars together."
 )
-"""No token twice: each follows from the one before it alone."""
+"""No token occurs twice: each follows from the previous one alone."""
 Q4_0, Q8_0 = 2, 8
 """Members of ``enum ggml_type``."""
 SURE, LIKELY = 40.0, 20.0
-"""Logits of the token that must follow, and of the end of the message after any other token; of all
-others: 1 or less, mostly."""
+"""Logits of the token that must follow, and of the end of the message after any other token. All
+others are mostly 1 or less."""
 RMS_OF_Q8 = 127 / 3**0.5
 """The root mean square of evenly distributed int8."""
 SMALL_SHAPE = (4, 256, 512, 4, 2, 64, 12_000)
@@ -34,10 +34,10 @@ FULL_SHAPE = (36, 2560, 9728, 32, 8, 128, 151_936)
 
 
 def language_model(path: Path, small: bool) -> None:
-    """A GGUF of the architecture qwen3. The layers compute what a real model's do, but add next to
-    nothing to the residual stream: it is the last token's embedding, and the head's row of the
-    token that comes after it is the same. All embeddings share a direction, which asks for the end
-    of the message."""
+    """Write a GGUF of the architecture qwen3. The layers compute what a real model's do, but add
+    next to nothing to the residual stream, so it stays the last token's embedding, which equals the
+    head's row of the token that follows. All embeddings share a direction that favours the end of
+    the message."""
     layers, width, feed, heads, kv, head, vocabulary = SMALL_SHAPE if small else FULL_SHAPE
     metadata, chain = _vocabulary(vocabulary)
     data = {
@@ -82,7 +82,7 @@ def language_model(path: Path, small: bool) -> None:
     }
     table, output = _table_and_head(chain, vocabulary, width)
     tensors = {"token_embd.weight": table, "output_norm.weight": ones(width)}
-    # The same numbers in each layer: how fast they are does not depend on them.
+    # All layers share their numbers: speed does not depend on the values.
     for number in range(layers):
         tensors |= {f"blk.{number}.{name}.weight": each for name, each in layer.items()}
     gguf.write(path, data, tensors | {"output.weight": output})
@@ -102,7 +102,7 @@ def _table_and_head(
     table[:, ::4] = pattern[::4]
     rows = {after: np.zeros(width) for _, after in chain}
     end = chain[-1][1]
-    # What the head gets is a row divided by its root mean square.
+    # The head's input is an embedding divided by its root mean square.
     direction = np.where(np.arange(width) % 4 == 0, pattern, 0).astype(np.float64)
     rows[end] += direction * (LIKELY / (direction @ direction)) * _rms(table[0])
     for before, after in chain:

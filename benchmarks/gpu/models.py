@@ -1,7 +1,7 @@
-"""Models of full size, made from seeds: as fast and as large as the published ones, without sense.
+"""Makes full-size models from seeds: as fast and large as the published ones, but untrained.
 
-The recogniser writes as many tokens a second as there are in speech. The voice hums, as long as
-speech would be. Small ones are for a CPU, to try the benchmark.
+The recogniser writes as many tokens a second as speech has. The voice hums for as long as speech
+would last. Small ones are for trying the benchmark on a CPU.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def settings_file(args: argparse.Namespace, *, words: bool = False) -> Path:
     tree: dict[str, Any] = {
         "extends": PROFILE,
         "server": {"announce": False, "max_sessions": 8},
-        # What the made voice says is a hum.
+        # The made voice only hums.
         "playback": {"watch_voice": False},
         "conversation": {"apology": ""},
         "tts": {"weights": VOICES[args.voice]},
@@ -112,8 +112,8 @@ def _device() -> str:
 
 
 def recogniser(path: Path, speech: NDArray[np.int16]) -> None:
-    """A Parakeet-TDT with the dimensions of nvidia/parakeet-tdt-0.6b-v3. The bias of its blank is
-    such that tokens come as often as in speech, and no duration is 0."""
+    """Write a Parakeet-TDT with the dimensions of nvidia/parakeet-tdt-0.6b-v3. The bias of its
+    blank makes tokens as frequent as in speech, and no duration is 0."""
     import torch
 
     from tests.support.tiny_models import parakeet as tiny
@@ -147,7 +147,7 @@ def _sentences() -> list[str]:
 
 
 def _set_rate(model: Any, speech: NDArray[np.int16]) -> None:
-    """Bisect the bias of the blank."""
+    """Bisect the blank's bias until ``TOKENS_PER_S`` is met."""
     import torch
 
     from pipeline.engines.stt.nemo_model import NemoModel, greedy
@@ -177,13 +177,13 @@ def _set_rate(model: Any, speech: NDArray[np.int16]) -> None:
 
 FRAMES_PER_LETTER = 0.6
 MARK, MEAN = 0, 1
-"""Coordinates of the hidden state: what a position is, and the mean of that so far."""
+"""Coordinates of the hidden state: a position's mark (text or frame), and the mean mark so far."""
 
 
 def voice(folder: Path, size: str, small: bool) -> None:
-    """A Qwen3-TTS CustomVoice in bfloat16. A head of the first layer looks evenly at all that came
-    before, text counting -0.6 and frames 1: where the mean crosses 0, the end of speech becomes
-    the likeliest code."""
+    """Write a Qwen3-TTS CustomVoice in bfloat16. A head of the first layer attends evenly to all
+    earlier positions, text counting -0.6 and frames 1: where the mean crosses 0, the end of speech
+    becomes the likeliest code."""
     import torch
     from qwen_tts.core.models import Qwen3TTSForConditionalGeneration
     from transformers.modeling_utils import no_init_weights
@@ -191,7 +191,7 @@ def voice(folder: Path, size: str, small: bool) -> None:
     from tests.support.tiny_models import qwen3_tts as tiny
 
     of = tiny.TINY if small else {"0b6": tiny.SMALLER, "1b7": tiny.LARGER}[size]
-    # Its small files first: a model of the tests' size.
+    # First make a model of the tests' size, for its small files.
     tiny.make(folder, size)
     ids = tiny._tokenizer(folder)
     with no_init_weights():
@@ -243,7 +243,7 @@ def _let_it_end(model: Any, of: Any, ids: Mapping[str, int]) -> None:
 def _marks(
     talker: Any, table: Any, others: Any, of: Any, ids: Mapping[str, int]
 ) -> tuple[float, float]:
-    """The marks of frames and of text, sized for after the norm of the first layer."""
+    """The marks of frames and of text, scaled to the right size after the first layer's norm."""
     import torch
 
     def rms(values: Any) -> float:

@@ -1,4 +1,4 @@
-"""Figures of a run: one line of JSON each, and a table of them all."""
+"""Writes each figure of a run as a line of JSON, and shows all of them in a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.cli.measuring import percentile
 from benchmarks.harness.program import load
 
 LEAST_VALUES = {"p50": 1, "p95": 20, "p99": 100}
-"""A percentile is left out with fewer values."""
+"""With fewer values a percentile is left out."""
 
 AIMS: Mapping[str, Mapping[str, float]] = {
     "a clause of 9 words: first sound": {"p50": 100},
@@ -31,7 +31,7 @@ AIMS: Mapping[str, Mapping[str, float]] = {
     "first audio P95, 4 robots to 1": {"max": 1.5},
     "barge-in: last sound after the onset": {"p50": 60},
 }
-"""The most that a figure should be, on a large card (an H100)."""
+"""Upper limits that figures should meet on a large card (an H100)."""
 
 WIDTH = 150
 """Characters of the table."""
@@ -39,7 +39,7 @@ WIDTH = 150
 
 @dataclass(frozen=True)
 class Report:
-    """What one stage measures; ``file`` is shared with the other stages."""
+    """The figures of one stage; ``file`` is shared by all stages."""
 
     file: Path
     stage: str
@@ -59,14 +59,14 @@ class Report:
         self._write(figure=name, note=str(text))
 
     def gpu_memory(self, before: int | None) -> None:
-        """Report the memory of the whole card, less what was taken before."""
+        """Report the memory used on the whole card, less what was used before."""
         memory_mb = gpu_mb()
         if memory_mb is not None and before is not None:
             self.figure("GPU memory", "MB", memory_mb - before)
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """A part that fails costs no other part."""
+        """Note a failure in this part instead of raising, so that the other parts still run."""
         try:
             yield
         except Exception as error:
@@ -89,7 +89,7 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def gpu_mb() -> int | None:
-    """Memory taken on the first card, by all programs; ``None`` without an NVIDIA driver."""
+    """Memory used on the first card by all programs; ``None`` without an NVIDIA driver."""
     answer = _nvidia_smi("memory.used")
     return int(answer) if answer else None
 
@@ -123,7 +123,7 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def verdict(row: Mapping[str, Any]) -> str:
-    """What ``AIMS`` has for a figure, and whether it is met; empty if it has nothing."""
+    """The aim for a figure and whether it is met; empty if ``AIMS`` has none."""
     if (aims := AIMS.get(row["figure"])) is None:
         return ""
     wanted = ", ".join(f"{key.upper() if key != 'max' else key} ≤ {aims[key]:g}" for key in aims)

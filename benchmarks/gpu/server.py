@@ -1,4 +1,4 @@
-"""The whole server, and robots that speak to it in real time."""
+"""Measures the whole server with robots that speak to it in real time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INSTRUCTIONS = "You are a small friendly robot. " * 40
 
 
 async def _robot(url: str, takes: Sequence[Take]) -> list[tuple[SpokenTurn, list[float]] | str]:
-    """The turn of each take, or its error; a failure begins another conversation."""
+    """The turn of each take, or its error; after a failure a new conversation begins."""
     results: list[tuple[SpokenTurn, list[float]] | str] = []
     while len(results) < len(takes):
         async with dial(url) as socket:
@@ -38,7 +38,7 @@ async def _robot(url: str, takes: Sequence[Take]) -> list[tuple[SpokenTurn, list
 
 
 async def _together(url: str, takes: Sequence[Take], robots: int, report: Report) -> list[float]:
-    """The takes, shared among so many robots at once; gives the first audio of each in ms."""
+    """Share the takes among ``robots`` robots at once; returns the first audio of each in ms."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_robot(url, takes[n::robots])) for n in range(robots)]
     results = [each for task in tasks for each in task.result()]

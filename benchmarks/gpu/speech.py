@@ -1,4 +1,4 @@
-"""Speech for the GPU benchmark: of a folder, of people, or else of a synthesiser."""
+"""Speech for the GPU benchmark: from a folder, from people, or else from a synthesiser."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _read_index(index: Path) -> list[DrySpeech]:
 
 
 def talk(clips: list[DrySpeech], seconds: float, start: int = 0) -> Pcm:
-    """``seconds`` of speech without pause, int16 at 16 kHz."""
+    """``seconds`` of continuous speech from sample ``start`` on, int16 at 16 kHz."""
     whole = np.concatenate([each.signal for each in clips])
     samples = int(seconds * LISTEN_RATE)
     parts = islice(cycle([whole]), samples // len(whole) + 2)

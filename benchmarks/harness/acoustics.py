@@ -78,8 +78,8 @@ def noise(kind: NoiseKind, samples: int, rng: np.random.Generator) -> Signal:
     """``samples`` of noise at 0 dBFS RMS (scale it with ``at_snr``).
 
     ``pink``: -3 dB an octave. ``fan``: rumble, a hum at the blades' rate and its harmonics, air.
-    ``babble``: many talkers at once as far as level and spectrum go: eight streams of noise with
-    the long-term spectrum of speech, each going up and down three to six times a second.
+    ``babble``: like many talkers in level and spectrum: eight streams of noise with the long-term
+    spectrum of speech, each rising and falling three to six times a second.
     """
     if kind == "pink":
         return _colour(samples, rng, lambda hz: np.maximum(hz, 30.0) ** -0.5)
@@ -95,7 +95,7 @@ def at_snr(speech: Signal, active: Mask, sound: Signal, snr_db: float) -> Signal
 
 def _colour(samples: int, rng: np.random.Generator, magnitude_at_hz: Response) -> Signal:
     """White noise through a magnitude response; 0 dBFS RMS."""
-    length = 1 << max(samples, 16).bit_length()  # a fast transform
+    length = 1 << max(samples, 16).bit_length()  # fast to transform
     spectrum = np.fft.rfft(rng.standard_normal(length))
     hz = np.asarray(np.fft.rfftfreq(length, 1 / LISTEN_RATE), dtype=np.float64)
     response = np.asarray(magnitude_at_hz(hz), dtype=np.float64)
@@ -146,7 +146,7 @@ def _at_full_scale(samples: NDArray[np.float64] | Signal) -> Signal:
 
 
 def _with_floor(tone: Signal, rng: np.random.Generator) -> Signal:
-    """Dither of one step, so that a very soft tone leaves no run of int16 zeros."""
+    """Add dither of one step, so that a very soft tone leaves no run of int16 zeros."""
     dither = rng.uniform(-1.0, 1.0, len(tone)) + rng.uniform(-1.0, 1.0, len(tone))
     return (tone + dither / _FULL_SCALE).astype(np.float32)
 
@@ -154,8 +154,8 @@ def _with_floor(tone: Signal, rng: np.random.Generator) -> Signal:
 def like_floor(signal: Signal, samples: int, rng: np.random.Generator) -> Signal:
     """Noise with the level and spectrum of the softest parts of ``signal``.
 
-    Frames of 32 ms; the softest tenth that is not digital silence. A clip without any silence
-    yields too loud a floor: the caller limits it.
+    Taken from the softest tenth of its 32 ms frames, digital silence excluded. A clip without any
+    silence yields too loud a floor: the caller limits it.
     """
     size = 512
     if len(signal) < 4 * size:
@@ -179,9 +179,9 @@ def like_floor(signal: Signal, samples: int, rng: np.random.Generator) -> Signal
 def room_response(rt60_s: float, rng: np.random.Generator) -> Signal:
     """Impulse response of a room whose sound falls by 60 dB within ``rt60_s``.
 
-    The direct sound is its first sample, of 1.0. From 3 ms on a tail of noise follows, fading
-    exponentially, softer at high frequencies, 0 to 6 dB under the direct sound in all: about 1 m
-    from the speaker in a living room.
+    The first sample, 1.0, is the direct sound. From 3 ms on follows a tail of noise that fades
+    exponentially and is softer at high frequencies; its energy is 0 to 6 dB below the direct sound,
+    as about 1 m from the speaker in a living room.
     """
     length = int(rt60_s * LISTEN_RATE)
     tail = rng.standard_normal(length)
@@ -197,7 +197,7 @@ def room_response(rt60_s: float, rng: np.random.Generator) -> Signal:
 
 
 def in_room(signal: Signal, response: Signal) -> Signal:
-    """``signal`` heard through ``response``: same length, same place in time, the tail cut off."""
+    """``signal`` heard through ``response``: same length and alignment, the tail cut off."""
     length = len(signal) + len(response) - 1
     size = 1 << (length - 1).bit_length()
     spectrum = np.fft.rfft(signal.astype(np.float64), size)

@@ -1,8 +1,8 @@
-"""Piper with its word boundaries, taken from the network and not from the sound.
+"""Piper with word boundaries, taken from the network rather than from the sound.
 
-A VITS network first decides how many samples each phoneme lasts; here that is a second output. The
-phonemes of "I need eggs" are the first of "I need eggs, milk, and bread", so
-their number finds the end of "eggs" in the whole.
+A VITS network first decides how many samples each phoneme lasts; here that is a second output.
+"I need eggs, milk, and bread" begins with the phonemes of "I need eggs", so their number locates
+the end of "eggs" in the whole.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pipeline.engines.tts.piper import find_models
 _DURATIONS = "/Ceil_output_0"
 """Tensor of VITS with each phoneme's length (Piper's own ``patch_voice_with_alignment``)."""
 _NO_PHONES = frozenset(" ˈˌ.,?!;:'\"-^$_ː")
-"""Other symbols in Piper's phoneme lists; length marks depend on the position."""
+"""Symbols in Piper's phoneme lists that are not phonemes; length marks vary with position."""
 
 
 class AlignedPiper:
     """The voice ``name`` of the project's Piper weights.
 
-    The network draws from one generator, seeded with ``seed``, for all texts: the same texts in the
-    same order produce the same samples. ``rate`` in Hz.
+    The network draws from one generator, seeded with ``seed``, for all texts: only the same texts
+    in the same order produce the same samples. ``rate`` in Hz.
     """
 
     def __init__(self, weights: Path, name: str, seed: int) -> None:
@@ -44,7 +44,7 @@ class AlignedPiper:
         self.rate = int(self._voice.config.sample_rate)
 
     def say(self, text: str, pace: float) -> tuple[Signal, list[int]]:
-        """The samples, and at which of them each phoneme ends. ``pace`` 1.2 is a fifth slower."""
+        """The samples, and the index at which each phoneme ends. ``pace`` 1.2 is a fifth slower."""
         from piper.config import SynthesisConfig
 
         settings = SynthesisConfig(length_scale=self._voice.config.length_scale * pace)
@@ -69,8 +69,8 @@ class AlignedPiper:
 def _with_durations(model: Path, seed: int) -> Any:
     """The network with one more output: the length of each phoneme.
 
-    Protocol buffers merge: bytes of a graph with one output, appended to the file, add that
-    output to its graph. That spares the onnx package.
+    Protocol buffers merge: the bytes of a graph with one output, appended to the file, add that
+    output to its graph. So the onnx package is not needed.
     """
     name = _DURATIONS.encode()
     value = b"\x0a" + bytes([len(name)]) + name  # ValueInfoProto.name = 1

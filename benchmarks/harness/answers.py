@@ -1,4 +1,4 @@
-"""Answers of many kinds: what is hard to speak or to judge, and sentences of conversations."""
+"""Many kinds of answers: some hard to speak or to judge, and sentences from conversations."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ANSWERS = (
     "The answer is (3 + 4) * 5 = 35, or 35%.",
     "A B C D E F G, H I J K L M N O P.",
 )
-"""Answers that are hard to judge: they repeat themselves, are spelled, hummed, or hesitate."""
+"""Answers that are hard to judge: repetitive, spelled out, hummed, or hesitant."""
 
 _WHO = ("The robot", "My grandmother", "A small grey cat", "Nobody in this house", "The weather")
 _DOES = ("remembers", "will never forget", "is looking for", "has just found", "dreams about")
@@ -75,7 +75,7 @@ def answers(count: int, seed: int) -> list[str]:
 
 
 def _pool() -> list[str]:
-    """Sentences of conversations."""
+    """Sentences from the corpus's texts, and combinations of phrases."""
     pool = [_plain(line) for name in ("tuning", "frozen", "allison") for line in _lines(name)]
     parts = itertools.product(_WHO, _DOES, _WHAT, _ENDS)
     return pool + [f"{who} {does} {what}{end}" for who, does, what, end in parts]

@@ -1,4 +1,4 @@
-"""Caches model results on disk: a corpus is heard once, and a policy can be swept in seconds.
+"""Caches model results on disk: models hear a corpus once, and a sweep of policies takes seconds.
 
 A result is keyed by the engine, its options, the content of its weights, the versions of its
 libraries, its source, and the exact samples. A VAD has state, so it scores a scene as a whole.
@@ -75,7 +75,7 @@ class Memo:
         return json.loads(self._values[key])
 
     def save(self) -> None:
-        """Write what is new."""
+        """Write the new results to the file."""
         with self._file:
             self._file.executemany("INSERT OR IGNORE INTO memo VALUES (?, ?)", self._new)
         self._new.clear()
@@ -87,7 +87,7 @@ def key_of(engine: bytes, pcm: Pcm) -> bytes:
 
 
 def engine_digest(spec: EngineSpec, options: EngineOptions, weights: Path | None) -> bytes:
-    """Changes with everything that may change an engine's answer, except the machine."""
+    """A digest of everything that may change an engine's answer, except the machine."""
     modules = sorted(_modules_of(spec.build.__module__))
     description = {
         "engine": f"{spec.kind}/{spec.name}",
@@ -150,7 +150,7 @@ class Ears:
         """Seconds of audio of each requested recognition pass, cached or not."""
         self._digests: dict[Kind, bytes] = {}
         self.stt = Moonshine(cast(MoonshineRecogniser, self), settings.stt)
-        """The engine's own code over cached results."""
+        """The engine's own code, using cached results."""
 
     def speech_scores(self, pcm: Pcm) -> NDArray[np.float64]:
         """Probability of speech in each whole window of a stream that begins with ``pcm``."""

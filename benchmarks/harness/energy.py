@@ -1,8 +1,8 @@
-"""Where speech begins, pauses and ends, by energy alone: no VAD influences the labels.
+"""Finds where speech begins, pauses and ends, by energy alone: no VAD influences the labels.
 
-Frames of 10 ms. A frame is speech if it is above a threshold that follows the clip: 8 dB over its
-own floor, but 25 to 40 dB under its loud parts (32 inside a turn and at its end, where people
-breathe).
+Frames are 10 ms. A frame is speech if it is above a threshold that adapts to the clip: 8 dB above
+its noise floor, but 25 to 40 dB below its loud parts (25 to 32 inside a turn and at its end, where
+people breathe).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def active(signal: Signal) -> Mask:
 
 
 def quietest(signal: Signal, first: int, last: int) -> int:
-    """The sample between ``first`` and ``last`` around which 10 ms are softest."""
+    """The sample between ``first`` and ``last`` at the centre of the softest 10 ms."""
     first, last = max(first, FRAME_SAMPLES), min(last, len(signal) - FRAME_SAMPLES)
     if last <= first:
         return first
@@ -118,7 +118,7 @@ def _runs(flags: Mask) -> list[Span]:
 
 
 def _near_speech(speech: Mask, run: Span) -> bool:
-    """Is there more speech within 100 ms? Then it is the burst of a stop, not a click."""
+    """Whether there is more speech within 100 ms: then the run is a stop's burst, not a click."""
     before = speech[max(0, run.start - 10) : run.start]
     after = speech[run.end : run.end + 10]
     return bool(before.any() or after.any())

@@ -1,5 +1,5 @@
-"""Synthetic voices (Piper, and ``flite`` and ``espeak-ng`` where they are installed), and where the
-speech of a clip begins and ends."""
+"""Synthetic voices (Piper, and ``flite`` and ``espeak-ng`` where installed), and detection of where
+a clip's speech begins and ends."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ _PIPER_PACES = (0.9, 1.0, 1.2)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Speech:
-    """``pcm``: 16 kHz int16 mono, cut so that speech is in ``onset`` to ``end``. ``text``: what is
-    said; empty if unknown. ``source`` begins with ``real`` or ``synthetic``."""
+    """``pcm``: 16 kHz int16 mono, with speech from ``onset`` to ``end``. ``text``: what is said;
+    empty if unknown. ``source`` begins with ``real`` or ``synthetic``."""
 
     source: str
     text: str
@@ -83,7 +83,7 @@ _WINDOW_HOPS = 4
 
 
 def levels_db(pcm: Pcm) -> NDArray[np.float64]:
-    """Level of each 10 ms window, 2.5 ms apart, in dB of full scale; at least -90."""
+    """Level of each 10 ms window, 2.5 ms apart, in dBFS; at least -90."""
     samples = pcm.astype(np.float64) / 32768
     samples -= samples.mean() if len(samples) else 0.0
     hops = len(samples) // HOP
@@ -93,11 +93,11 @@ def levels_db(pcm: Pcm) -> NDArray[np.float64]:
 
 
 def bounds(pcm: Pcm) -> tuple[int, int]:
-    """First speech sample and the one after the last, by the clip's own level.
+    """The first speech sample and the one after the last, relative to the clip's own level.
 
-    From the first loud 20 ms back while the level is less than 40 dB under the loud parts and
-    6 dB over the room before (in three quarters of the time), across gaps of up to
-    120 ms, as before the "t" of "stop". At most 10 ms early. Raises ``ValueError`` for silence.
+    Goes back from the first loud 20 ms while the level is less than 40 dB under the loud parts and
+    6 dB over the 75th percentile of the room before, across gaps of up to 120 ms, as before the "t"
+    of "stop". At most 10 ms early. Raises ``ValueError`` for silence.
     """
     levels = levels_db(pcm)
     first, last = _first(levels), _first(levels[::-1])
@@ -105,7 +105,7 @@ def bounds(pcm: Pcm) -> tuple[int, int]:
 
 
 def _first(levels: NDArray[np.float64]) -> int:
-    """Hop in which speech begins."""
+    """The hop in which speech begins."""
     loud = float(np.percentile(levels, 95))
     loud_runs = _runs(levels > loud - 15, 8)
     if not len(loud_runs):
@@ -126,7 +126,7 @@ _GAP_HOPS = 48
 
 
 def _runs(true: NDArray[np.bool_], count: int) -> NDArray[np.intp]:
-    """The first place with ``count`` true values in a row."""
+    """The places at which ``count`` true values in a row begin."""
     if len(true) < count:
         return np.zeros(0, dtype=np.intp)
     return np.flatnonzero(np.convolve(true, np.ones(count), mode="valid") == count)
@@ -147,7 +147,7 @@ class Voices:
     def __init__(self, piper_weights: Path, robot_text: str) -> None:
         """``robot_text``: the assistant's audible answer."""
         # Piper's network draws from one generator per session, which continues from text to text.
-        # Everything is said once, in one order, so every run has the same voices.
+        # Every text is said once, in a fixed order, so every run has the same audio.
         onnxruntime.set_seed(1)
         self._piper = piper.build(piper.PiperOptions(), piper_weights)
         self.names = [f"piper-joe {pace}" for pace in _PIPER_PACES]
@@ -195,7 +195,7 @@ def run_program(name: str, text: str) -> Pcm:
     if program == "flite":
         options = ["-voice", voice, "-t", text, "-o", "/dev/stdout"]
     wav = subprocess.run([program, *options], check=True, capture_output=True).stdout
-    # Both write a header for a length that they do not know yet.
+    # Both write the header before they know the length, so ignore the length in it.
     header, rate = 44, int.from_bytes(wav[24:28], "little")
     return _at_listen_rate(pcm_from_bytes(wav[header : len(wav) - len(wav) % 2]), rate)
 

@@ -26,15 +26,15 @@ from pipeline.audio import LISTEN_RATE, Pcm
 
 INDEX = "labels.json"
 _LEAD_S = 0.5
-"""Played of the recording before a turn."""
+"""How much of the recording is played before a turn."""
 _NEXT_TURN_S = 0.1
-"""Before the speaker's next turn, where the label may be late."""
+"""Margin before the speaker's next turn, because its label may be late."""
 _SPEAKERS = "AB"
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """One pause; the fields are those of the file."""
+    """One pause, with the fields of the file."""
 
     recording: str
     channel: int
@@ -46,12 +46,12 @@ class Label:
 
     @property
     def speaker(self) -> str:
-        """A recording that is no dialogue counts as a speaker of its own."""
+        """Each channel of a recording counts as a separate speaker."""
         return f"{self.recording}/{self.channel}"
 
 
 def sources(folder: Path) -> list[Path]:
-    """``folder`` itself, or those in it, that have labels. Raises ``FileNotFoundError`` if none."""
+    """``folder`` and its subfolders that have labels. Raises ``FileNotFoundError`` if none has."""
     folders = sorted(path.parent for path in (*folder.glob(INDEX), *folder.glob(f"*/{INDEX}")))
     if not folders:
         raise FileNotFoundError(
@@ -62,8 +62,8 @@ def sources(folder: Path) -> list[Path]:
 
 
 def labels(source: Path) -> Iterator[Label]:
-    """By recording, channel and time. A pause in which the recording ends is an end, whatever its
-    label. Raises ``FileNotFoundError``, naming a missing recording."""
+    """All labels by recording, channel and time. A pause in which the recording ends is an end,
+    whatever its label. Raises ``FileNotFoundError``, naming a missing recording."""
     rows: list[dict[str, Any]] = json.loads((source / INDEX).read_text(encoding="utf-8"))
     for each in sorted(rows, key=lambda each: (_name(each), _channel(each), each["speech_end_s"])):
         lasts_s = len(sound(source, _name(each), _channel(each))) / LISTEN_RATE
@@ -80,8 +80,8 @@ def labels(source: Path) -> Iterator[Label]:
 
 
 def turns(source: Path) -> Iterator[RecordedTurn]:
-    """Each turn with a labelled end: its holds are ``natural`` pauses, and the silence after it is
-    the recording's."""
+    """Each turn with a labelled end. Its holds become ``natural`` pauses; the silence after it is
+    the recording's own."""
     by_turn = itertools.groupby(labels(source), lambda each: (each.speaker, each.turn_start_s))
     for number, (_, pauses) in enumerate(by_turn):
         *holds, last = pauses
@@ -90,7 +90,7 @@ def turns(source: Path) -> Iterator[RecordedTurn]:
 
 
 def sound(source: Path, recording: str, channel: int = 0) -> Pcm:
-    """16 kHz int16. Raises ``FileNotFoundError``."""
+    """One channel of a recording, 16 kHz int16. Raises ``FileNotFoundError``."""
     files = sorted(path for path in source.glob(f"{recording}.*") if path.suffix != ".json")
     if not files:
         raise FileNotFoundError(f"{source / recording} is missing: {INDEX} names it")
@@ -99,7 +99,7 @@ def sound(source: Path, recording: str, channel: int = 0) -> Pcm:
 
 @cache
 def read_sound(path: Path, channel: int = 0) -> Pcm:
-    """16 kHz int16."""
+    """One channel of a sound file, 16 kHz int16; the last one if it has fewer."""
     samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
     at_16k = soxr.resample(samples[:, min(channel, samples.shape[1] - 1)], rate, LISTEN_RATE)
     return to_pcm(at_16k)

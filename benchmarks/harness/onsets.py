@@ -1,4 +1,4 @@
-"""Where speech begins in a real session: virtual time, the real VAD, an oracle as recogniser."""
+"""Finds where a session hears speech begin: virtual time, the real VAD, an oracle for words."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from reachy_voice import testing
 CHUNKS_PER_SECOND = 50
 SAMPLES_PER_MS = LISTEN_RATE // 1000
 ORACLE_S = 0.06
-"""The oracle's time: Moonshine's on one free core."""
+"""How long the oracle takes: as long as Moonshine on one free core."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ class OnsetScene:
 
 @contextmanager
 def fixed_padding_only() -> Iterator[None]:
-    """The earlier listener: plain scores, and a range that begins a fixed time before them."""
+    """Use the earlier listener: plain scores, and ranges that begin a fixed time before them."""
     with (
         patch.object(RecentScores, "beginning", lambda recent, noticed, threshold: noticed),
         patch.object(SecondOpinion, "together", lambda opinion, plain, *others: plain),
@@ -59,11 +59,11 @@ def fixed_padding_only() -> Iterator[None]:
 
 
 AT_ONCE = BargeIn(policy="any-speech")
-"""The oracle needs the events of an utterance, and an utterance being weighed has none yet."""
+"""The oracle needs an utterance's events, which do not exist while its words are weighed."""
 
 
 class Oracle:
-    """Knows where the speech is, and recognises "words" or nothing."""
+    """A recogniser that knows where the speech is: it hears "words" or nothing."""
 
     streams = False
     languages: Sequence[str] = ()
@@ -77,7 +77,7 @@ class Oracle:
         return OracleUtterance(self, next(self._opened))
 
     def hears_speech(self, number: int, samples: int) -> bool:
-        """Whether there is speech in the first ``samples`` of that utterance."""
+        """Whether the first ``samples`` of utterance ``number`` have speech."""
         starts = [event for _, event in self._log if isinstance(event, SpeechStarted)]
         start = starts[number].audio_ms * SAMPLES_PER_MS
         return start < self._scene.end and start + samples > self._scene.onset
@@ -111,9 +111,9 @@ class OnsetOutcome:
     early_ms: float | None
     late_ms: float | None
     began_before: int
-    """Turns that began without speech."""
+    """How many turns began before the onset."""
     committed: tuple[int, int] | None
-    """Range of the committed turn that includes the onset, or of the first turn. 16 kHz samples."""
+    """Range of the committed turn that includes the onset, else of the first; 16 kHz samples."""
 
 
 class Ranges:
@@ -150,7 +150,7 @@ def outcome(scene: OnsetScene, log: Sequence[Published]) -> OnsetOutcome:
 
 
 async def play(scene: OnsetScene, vad: SileroVad, endpointing: Endpointing) -> list[Published]:
-    """The events of a session that hears the scene in real (virtual) time."""
+    """The events of a session that hears the scene at normal speed in virtual time."""
     log: list[Published] = []
     stages = Stages(
         InlineVad(vad),
@@ -176,7 +176,7 @@ async def _speak(session: Session, scene: OnsetScene) -> None:
 
 
 async def turns_in(pcm: Pcm, vad: SileroVad, endpointing: Endpointing) -> tuple[int, float]:
-    """Turns that open, and the seconds that they are open."""
+    """How many turns open, and for how many seconds in all."""
     turn = SimpleNamespace(history_seconds=8.0)
     stages = cast(Stages, SimpleNamespace(vad=InlineVad(vad), turn=turn))
     hearing = EchoHearing(ClientEcho(vad.window_samples), Echo())

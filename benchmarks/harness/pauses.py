@@ -1,7 +1,7 @@
 """The features of each pause in a scene, for baselines.
 
-A pause is one in the session's view: silence by the VAD and the real ``TurnTaker``, in a turn that
-has not ended yet. It is matched with the label that it overlaps most.
+A pause is what the session takes for one: silence according to the VAD and the real ``TurnTaker``,
+in a turn that has not ended yet. It is matched with the label that it overlaps most.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from pipeline.messages import Message
 from pipeline.settings import Endpointing
 
 AFTER_S = 4.0
-"""Seconds played after the last speech sample: time for the longest wait and an answer."""
+"""Seconds played after the last speech sample, enough for the longest wait and an answer."""
 _TAIL_S = 1.0
-"""Room tone at a scene's end that is played back and forth to fill them."""
+"""How much of the room tone at a scene's end is played back and forth to fill ``AFTER_S``."""
 _NEVER_MS = 3_600_000
 
 Label = Literal["end", "inner", "sentence", "unlabelled"]
@@ -36,7 +36,7 @@ Label = Literal["end", "inner", "sentence", "unlabelled"]
 @dataclass(frozen=True, slots=True)
 class VadPause:
     """A pause as the VAD sees it. ``start``: index after the last speech sample. ``noticed``: index
-    after its first silent frames. ``resumed``: first sample of the window in which speech goes on;
+    after its first silent frames. ``resumed``: first sample of the window in which speech resumes;
     ``None``: it does not."""
 
     turn_start: int
@@ -45,7 +45,7 @@ class VadPause:
     resumed: int | None
 
     def lasts(self, silence_ms: int) -> bool:
-        """Whether this much silence is heard before speech goes on."""
+        """Whether this much silence is heard before speech resumes."""
         return self.resumed is None or self.resumed - self.start >= samples(silence_ms)
 
 
@@ -54,11 +54,11 @@ class Site:
     """One pause with all its features. Times in ms; silence counts from the VAD's end of speech
     (``heard_end``, a sample index of the scene).
 
-    ``lag_ms``: how much later than the labelled end of speech that is. ``pause_ms``: labelled
-    length, ``None`` at an end. ``resumed_ms``: silence when the VAD hears speech go on. ``nth``: so
-    many pauses at this label before it. ``audio``: the turn detector's probability by the ms of
-    silence that it heard. ``text``: what is recognised at the first silent frames. ``complete``:
-    the language model's probability that these words are complete.
+    ``lag_ms``: from the labelled end of speech to ``heard_end``. ``pause_ms``: labelled length,
+    ``None`` at an end. ``resumed_ms``: silence until the VAD hears speech resume. ``nth``: how many
+    earlier pauses have the same label. ``audio``: the turn detector's probability, by the ms of
+    silence that it heard. ``text``: the transcript at the first silent frames. ``complete``: the
+    language model's probability that these words are complete.
     """
 
     scene: str
@@ -99,12 +99,12 @@ def milliseconds(count: int) -> float:
 
 
 def group_of(scene: RecordedTurn) -> str:
-    """Key for the same words by the same voice; scenes that share it are not independent."""
+    """Key of the same words in the same voice; scenes that share it are not independent."""
     return f"{scene.source}/{scene.speaker}/{scene.text}"
 
 
 def with_tail(scene: RecordedTurn) -> Pcm:
-    """The scene with ``AFTER_S`` of its own room behind the speech; int16 mono, 16 kHz."""
+    """The scene with ``AFTER_S`` of its own room tone after the speech; int16 mono, 16 kHz."""
     missing = scene.end + round(AFTER_S * LISTEN_RATE) - len(scene.pcm)
     tail = scene.pcm[max(scene.end, len(scene.pcm) - round(_TAIL_S * LISTEN_RATE)) :]
     if missing <= 0:
@@ -121,7 +121,7 @@ def frames(pcm: Pcm) -> Iterator[AudioFrame]:
 def silences(
     pcm: Pcm, scores: NDArray[np.float64], settings: Endpointing, until: int
 ) -> list[VadPause]:
-    """All pauses of a turn that does not end before sample ``until``, in order.
+    """All pauses in order, for a turn that does not end before sample ``until``.
 
     A turn that the VAD opens after ``until`` is noise; its pauses are left out.
     """

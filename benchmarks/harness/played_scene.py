@@ -45,9 +45,9 @@ class PlayedScene:
     """Everything published while a scene played. Event times are seconds since its first sample,
     as if heard in real time.
 
-    ``prompts``: of replies that were confirmed, oldest first. ``used_s``, ``wasted_s``,
-    ``ahead_s``: engine time for confirmed work, for speculation that came to nothing, for reading
-    ahead. ``passes``: of the recogniser.
+    ``prompts``: of the confirmed replies, oldest first. ``used_s``, ``wasted_s``, ``ahead_s``:
+    engine time for confirmed work, for discarded speculation, and for reading ahead. ``passes``:
+    how many the recogniser made.
     """
 
     scene: RecordedTurn
@@ -60,7 +60,7 @@ class PlayedScene:
 
 
 def session_settings(settings: Settings) -> SessionSettings:
-    """Made like in ``app.compose``."""
+    """The session's settings, built as in ``app.compose``."""
     return SessionSettings(
         lexicons=read_lexicons(config_dir() / "languages"),
         endpointing=settings.endpointing,
@@ -81,7 +81,7 @@ def play(
     instructions: str = "Be brief.",
     detection: TurnDetection | None = None,
 ) -> PlayedScene:
-    """Say ``scene`` to a new session. Ends with the first sound of its last answer, or
+    """Play ``scene`` to a new session. Ends with the first sound of its last answer, or
     ``features.AFTER_S`` after the speech. Raises ``RuntimeError`` if an answer fails."""
     computer = Computer(delays)
     pcm = with_tail(scene)
@@ -110,7 +110,7 @@ async def _say(
 ) -> list[Published]:
     log: list[Published] = []
     answered = asyncio.Event()
-    began = 1.0  # the session has been warm for a while
+    began = 1.0  # so that the session is warm
 
     def note(published: Published) -> None:
         log.append(published)
@@ -129,7 +129,7 @@ async def _say(
 
 
 async def _feed(session: Session, pcm: Pcm, began: float, answered: asyncio.Event) -> None:
-    """Each chunk arrives when its last sample has been heard."""
+    """Submit each chunk when its last sample has been heard."""
     loop = asyncio.get_running_loop()
     for at in range(0, len(pcm), CHUNK_SAMPLES):
         chunk = pcm[at : at + CHUNK_SAMPLES]

@@ -25,8 +25,8 @@ async def played_session(
     config: SessionConfig = SPOKEN,
     began: float | None = None,
 ) -> AsyncIterator[Session]:
-    """The session runs until the context ends; ``note`` receives every event at once. Times are
-    seconds of the loop's clock since ``began`` (default: now). Raises the session's error."""
+    """Run a session until the context ends; ``note`` gets every event as it happens. Times are
+    seconds on the loop's clock since ``began`` (default: now). Raises the session's error."""
     bus, counter = Bus(), itertools.count(1)
     zero = asyncio.get_running_loop().time() if began is None else began
     bus.tap(lambda published: note(Published(published.at - zero, published.event)))

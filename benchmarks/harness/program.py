@@ -30,17 +30,17 @@ def arguments(doc: str, module: str, *, settings: bool = False) -> argparse.Argu
 
 
 def load() -> float:
-    """The load average of the last minute."""
+    """The machine's load average over the last minute."""
     return round(os.getloadavg()[0], 2)
 
 
 def weights(name: str) -> Path:
-    """The folder of these weights in the cache. Raises ``WeightsError`` if they are missing."""
+    """The folder of the weights ``name`` in the cache. Raises ``WeightsError`` if missing."""
     return Path(weights_cache().path(name))
 
 
 def weights_cache() -> WeightsCache:
-    """Where the default settings keep weights."""
+    """The cache in which the default settings keep weights."""
     return WeightsCache(load_settings(DEFAULT).settings.paths.cache(os.environ))
 
 

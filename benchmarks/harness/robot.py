@@ -1,4 +1,4 @@
-"""A robot over the WebSocket, in real time: it plays at once what it gets."""
+"""A robot on the WebSocket, in real time: it plays audio as soon as it arrives."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ANSWER_S, AFTER_S, TOLD_S = 30.0, 0.4, 2.0
 
 @dataclass
 class Player:
-    """Plays what comes at once, and notes when it had nothing to play."""
+    """Plays audio as soon as it arrives, and notes when it had nothing to play."""
 
     first_at: float | None = None
     heard_s: float = 0.0
     gaps_ms: list[float] = field(default_factory=list)
     until: float = 0.0
-    """When it has played everything, on the clock of ``time.monotonic``."""
+    """When it will have played everything, in ``time.monotonic`` seconds."""
 
     def take(self, seconds: float) -> None:
         now = time.monotonic()
@@ -36,15 +36,15 @@ class Player:
 
     @property
     def left_s(self) -> float:
-        """What is still to be played."""
+        """Seconds still to be played."""
         return max(0.0, self.until - time.monotonic())
 
 
 @dataclass(frozen=True, slots=True)
 class InterruptionTimes:
-    """Times in ms from the onset of the speech. ``sent_ms``: to the last sound of the
-    answer. ``told_ms``: to ``speech_started``. ``silent_ms``: until the player, which drops its
-    sound then, is silent. ``missed``: the answer was not cancelled."""
+    """Times in ms from the onset of the speech. ``sent_ms``: to the last sound of the answer.
+    ``told_ms``: to ``speech_started``. ``silent_ms``: until the player, which drops its audio on
+    ``speech_started``, is silent. ``missed``: the answer was not cancelled."""
 
     sent_ms: float
     told_ms: float | None
@@ -53,7 +53,7 @@ class InterruptionTimes:
 
 
 class RobotClient(RealtimeClient):
-    """``events`` has the kind, response and time of each event."""
+    """A client that plays what it hears. ``events``: type, response and time of each event."""
 
     def __init__(self, socket: Any) -> None:
         super().__init__(socket)
@@ -71,7 +71,8 @@ class RobotClient(RealtimeClient):
         return event
 
     async def ask(self, pcm: Pcm, speech_end: int) -> tuple[SpokenTurn, list[float]]:
-        """The turn, and the holes in its answer in ms; heard to its end."""
+        """Ask, and wait until the answer has been played; returns the turn, and the holes in its
+        answer in ms."""
         turn = await self.speak(pcm, speech_end)
         await asyncio.sleep(self.player.left_s + AFTER_S)
         return turn, turn.holes_ms
@@ -80,7 +81,7 @@ class RobotClient(RealtimeClient):
         self, over: Pcm, onset_s: float, after_s: float, question: Pcm = EMPTY
     ) -> InterruptionTimes:
         """Speak over an answer, ``after_s`` after its first sound; speech begins ``onset_s`` into
-        ``over``. Without ``question``, the answer is requested. Raises ``TimeoutError``."""
+        ``over``. Without ``question``, an answer is requested. Raises ``TimeoutError``."""
         now = asyncio.get_running_loop().time
         async with (
             asyncio.timeout(ANSWER_S + (len(question) + len(over)) / RATE),
@@ -117,7 +118,7 @@ class RobotClient(RealtimeClient):
         ]
 
     async def _until(self, kind: str, response: str = "", since: float = 0.0) -> dict[str, Any]:
-        """The event, or an empty one if it came before."""
+        """Wait for such an event and return it; empty if it has already come."""
         event: dict[str, Any] = {}
         while not self._times(kind, response, since):
             event = await self._receive()

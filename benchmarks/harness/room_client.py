@@ -1,4 +1,4 @@
-"""A client in a simulated room: it plays the audio that it receives, and hears it again."""
+"""A client in a simulated room: its microphone hears the audio that it plays."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PIECE = LISTEN_RATE // 50
 
 @dataclass
 class RoomClient:
-    """Plays received audio and hears it again. Samples count from the start of the session."""
+    """Plays received audio and hears its echo. Samples count from the start of the session."""
 
     response: Signal
     loudspeaker: Loudspeaker
@@ -44,7 +44,7 @@ class RoomClient:
         self.speech[at : at + len(signal)] += signal
 
     def hear(self, start: int) -> Pcm:
-        """The microphone's piece that begins at this sample."""
+        """What the microphone hears in the piece that begins at sample ``start``."""
         end = start + PIECE
         first = max(0, start - len(self.response) + 1)
         source = self.output[first:end]

@@ -1,7 +1,7 @@
 """Rooms for echo scenes: shoeboxes by the image-source method, loudspeakers, clocks. Seeded.
 
-Signals are float32, 16 kHz, shape ``(n,)``, 1.0 is full scale. Image sources after Allen and
-Berkley 1979; the walls' absorption by Eyring's formula, so that sound falls by 60 dB in RT60.
+Signals are float32, 16 kHz, shape ``(n,)``, 1.0 is full scale. Image sources as in Allen and
+Berkley 1979; the walls' absorption by Eyring's formula, so that sound decays by 60 dB in RT60.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def draw_room(rng: np.random.Generator) -> Room:
 
 
 def _near(place: Place, distance: float, size: Place, rng: np.random.Generator) -> Place:
-    """A random place at this distance, inside the room; beside rather than above."""
+    """A random place at ``distance`` inside the room, beside ``place`` rather than above it."""
     while True:
         direction = rng.standard_normal(3) * [1.0, 1.0, 0.4]
         position: Place = place + distance * direction / np.linalg.norm(direction)
@@ -87,8 +87,8 @@ def _images(size: Place, rt60_s: float, source: Place, at: Place) -> Signal:
 
 
 def _with_decay(response: NDArray[np.float64], rt60_s: float) -> NDArray[np.float64]:
-    """In a box that is not a cube, sound along the longest side lasts longer than the formula says;
-    so the tail's decay, from 30 ms on, is scaled to RT60."""
+    """Scale the tail's decay, from 30 ms on, to RT60: in a box that is not a cube, sound along the
+    longest side lasts longer than the formula says."""
     frame = LISTEN_RATE // 50
     frames = response[: len(response) // frame * frame].reshape(-1, frame)
     level_db = 10 * np.log10(np.square(frames).mean(axis=1) + 1e-30)
@@ -107,7 +107,7 @@ def _with_decay(response: NDArray[np.float64], rt60_s: float) -> NDArray[np.floa
 def _along(
     length: float, source: float, at: float, farthest: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Along one axis: the distance of each image from the microphone, and its number of walls."""
+    """Along one axis: each image's distance from the microphone, and how many walls it crosses."""
     most = int(np.ceil(farthest / (2 * length))) + 1
     turns = np.arange(-most, most + 1)
     ways = [
@@ -129,7 +129,7 @@ def through_loudspeaker(signal: Signal, loudspeaker: Loudspeaker) -> Signal:
 
 
 def distort(signal: Signal, loudspeaker: Loudspeaker) -> Signal:
-    """Sample by sample."""
+    """The loudspeaker's distortion, applied sample by sample."""
     if loudspeaker == "tanh 2":
         return np.asarray(np.tanh(2 * signal) / 2, np.float32)
     if loudspeaker == "tanh 4":
@@ -138,11 +138,11 @@ def distort(signal: Signal, loudspeaker: Loudspeaker) -> Signal:
 
 
 def in_band(signal: Signal) -> Signal:
-    """The frequency response of small drivers and converters."""
+    """Apply the frequency response of small drivers and converters."""
     size = _fast(len(signal))
     spectrum = np.fft.rfft(signal, size)
     hz = np.fft.rfftfreq(size, 1 / LISTEN_RATE).astype(np.float32)
-    # Second order at the low end and steep at the high one, as drivers and converters are.
+    # Second order at the low end like drivers, and steep at the high end like converters.
     low = 1 / (1 + (LOW_HZ / np.maximum(hz, 1.0)) ** 4)
     high = 1 / (1 + (hz / HIGH_HZ) ** 32)
     band = np.fft.irfft(spectrum * np.sqrt(low * high).astype(np.float32), size)
@@ -150,7 +150,7 @@ def in_band(signal: Signal) -> Signal:
 
 
 def through(signal: Signal, response: Signal) -> Signal:
-    """``signal`` at the end of ``response``, of the same length."""
+    """``signal`` heard through ``response``, at the same length."""
     size = _fast(len(signal) + len(response))
     spectrum = np.fft.rfft(signal, size) * np.fft.rfft(response, size)
     result: Signal = np.fft.irfft(spectrum, size)[: len(signal)].astype(np.float32)
@@ -158,6 +158,6 @@ def through(signal: Signal, response: Signal) -> Signal:
 
 
 def _fast(length: int) -> int:
-    """A length with a fast transform."""
+    """The next length with a fast transform."""
     size = 1 << (length - 1).bit_length()
     return next((n for n in (size * 5 // 8, size * 3 // 4) if n >= length), size)

@@ -1,6 +1,6 @@
 """A scene: one turn of one speaker, with every pause in it labelled.
 
-This file has everything that a scorer needs of the corpus. ``build`` makes scenes.
+This file has everything about the corpus that a scorer needs. ``build`` makes scenes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SceneKind = Literal[
     "digits",
     "turn",
 ]
-"""``turn``: of people in labelled recordings, whatever it is."""
+"""``turn``: any turn of a person in labelled recordings."""
 
 INDEX = "scenes.jsonl"
 
@@ -41,7 +41,7 @@ INDEX = "scenes.jsonl"
 class ScenePause:
     """A silence inside a turn: 16 kHz samples ``start`` to ``end``, counted from the scene's first.
 
-    ``word``, ``clause``, ``filler``: cut in at such a border, the speaker is not done.
+    ``word``, ``clause``, ``filler``: inserted at such a border; the speaker is not done.
     ``sentence``: between two sentences of one turn. ``natural``: the speaker's own, 150 ms or more.
     """
 
@@ -59,15 +59,14 @@ class RecordedTurn:
     """One turn, with room tone around it and in its pauses.
 
     ``pcm``: int16 mono, shape ``(n,)``, 16 kHz. ``onset``: its first speech sample. ``end``: the
-    sample after its last speech sample. Both are where the dry speech is 40 dB under its loud
-    parts or more; a room's tail comes after ``end``. ``pauses``: in order, all between the two.
+    sample after its last speech sample. Outside them the dry speech is 40 dB or more below its loud
+    parts; a room's tail comes after ``end``. ``pauses``: in order, all between the two.
 
-    ``source``: ``synthetic:...`` or ``real:...``. ``speaker``: unique over all sources.
-    ``text``: the words said. ``text_by``: their origin: ``source``, or ``moonshine`` if the
-    recording has no transcript. ``asked``: the assistant's question before, mostly empty.
-    ``snr_db``: of the added noise, over the speech-active parts; null: room tone alone.
-    ``rt60_s``: of the synthetic room; null: none. ``stretched``: the syllable before a pause was
-    drawn out.
+    ``source``: ``synthetic:...`` or ``real:...``. ``speaker``: unique across all sources.
+    ``text``: the words said. ``text_by``: where they come from: ``source``, or ``moonshine`` if the
+    recording has no transcript. ``asked``: the assistant's question before it, mostly empty.
+    ``snr_db``: of the added noise, over the speech-active parts; null: only room tone. ``rt60_s``:
+    of the synthetic room; null: no room. ``stretched``: the syllable before a pause was drawn out.
     """
 
     id: str
@@ -107,7 +106,7 @@ class RecordedTurn:
 
 
 def save(scenes: Iterable[RecordedTurn], directory: Path) -> int:
-    """Write ``scenes.jsonl`` and one ``ID.flac`` each; the number of scenes.
+    """Write ``scenes.jsonl`` and one ``ID.flac`` each; returns the number of scenes.
 
     The index is written last and atomically, so a directory with an index is complete.
     """

@@ -1,11 +1,11 @@
 """Engines with the timing of a good GPU that compute nothing.
 
-Real blocking code behind the real workers: they sleep, yield between slices, and stop when
-cancelled, so that everything around them has its real cost. They are ordinary plug-ins:
+They are real blocking code behind the real workers: they sleep, yield between slices, and stop when
+cancelled, so everything around them costs what it really costs. They are ordinary plug-ins:
 ``install`` writes the entry points.
 
-They read the rest from files: the words (``write_cue``), and how complete each text is
-(``write_opinions``: as the embedded language model sees it, the least that a larger one can tell).
+They read their results from files: the words (``write_cue``), and how complete each text is
+(``write_opinions``: in the embedded language model's opinion; a larger one can tell at least that).
 
 The delays are an RTX 4090's, from the published figures behind the project's targets
 (``performance-anchors.md``, here "anchors").
@@ -67,7 +67,7 @@ SECONDS_PER_WORD = 0.3
 """About 200 words a minute, as Piper speaks."""
 
 _CHECK_S = 0.010
-"""Longer waits are slices of this length, so that a cancelled call ends soon."""
+"""Longer waits are split into slices of this length, so that a cancelled call ends soon."""
 _WORD_LATE_S = 0.15
 """A word counts as heard this long before its estimated end: words are not equally long."""
 _PRE_ROLL_S = 0.45
@@ -91,9 +91,9 @@ ANSWERS = (
 class ScriptedOptions(EngineOptions):
     engine: Literal["scripted-rtx4090"] = "scripted-rtx4090"
     cue: Path | None = None
-    """What is being said, as ``write_cue`` writes it."""
+    """The file of words being said, written by ``write_cue``."""
     opinions: Path | None = None
-    """How complete texts are, as ``write_opinions`` writes it."""
+    """The file of how complete texts are, written by ``write_opinions``."""
     seed: int = 0
     sentences: int = 1
     """The number of sentences in each answer."""
@@ -103,7 +103,7 @@ class ScriptedOptions(EngineOptions):
 
 
 class JitteredSleep:
-    """Sleeps for a time with seeded jitter."""
+    """Sleeps for given times, and adds seeded jitter to times."""
 
     def __init__(self, seed: int, sleep: Callable[[float], None] = time.sleep) -> None:
         self.random = random.Random(seed)
@@ -113,7 +113,7 @@ class JitteredSleep:
         return seconds * self.random.lognormvariate(0.0, JITTER)
 
     def step(self, seconds: float, cancel: CancelToken) -> None:
-        """Sleep for exactly ``seconds``. Raises ``Cancelled`` in the middle of it."""
+        """Sleep for exactly ``seconds``. Raises ``Cancelled`` early if cancelled."""
         began = now = time.monotonic()
         while (left := began + seconds - now) > 0:
             if cancel.cancelled:
@@ -127,14 +127,14 @@ class JitteredSleep:
 
 @dataclass(frozen=True, slots=True)
 class TimedWords:
-    """Words that are spoken from ``begins`` to ``ends``, in seconds of ``time.monotonic``."""
+    """Words spoken from ``begins`` to ``ends``, in seconds of ``time.monotonic``."""
 
     begins: float
     ends: float
     text: str
 
     def words(self) -> Iterator[tuple[float, str]]:
-        """Each word with its end, assuming equal lengths."""
+        """Each word with the time of its end, assuming words of equal length."""
         words = self.text.split()
         for number, word in enumerate(words, start=1):
             yield self.begins + (self.ends - self.begins) * number / len(words), word
@@ -161,7 +161,7 @@ def heard_words(cue: Sequence[TimedWords], opened_at: float, fed_at: float) -> s
 
 
 def write_opinions(path: Path, probability: Mapping[str, float]) -> None:
-    """Tell the language model how likely each text is complete."""
+    """Tell the language model how likely each text is to be complete."""
     path.write_text(json.dumps(dict(probability)))
 
 
@@ -171,8 +171,8 @@ def with_full_stop(text: str) -> str:
 
 
 class TimedStt:
-    """Without partial transcripts: Parakeet's come 0.5 s late (anchors, section 3), when the turn
-    is over."""
+    """Gives no partial transcripts: Parakeet's come 0.5 s late (anchors, section 3), when the turn
+    is already over."""
 
     rate = LISTEN_RATE
     streams = False

@@ -1,7 +1,7 @@
 """Means, shares and percentiles with 95 % intervals, resampled by source.
 
-Scenes that share a voice and its words are one source: they are drawn together or not at all, so an
-interval is as wide as the number of independent sources makes it.
+Scenes that share a voice and its words are one source: they are drawn together or not at all, so
+the number of independent sources determines the width of an interval.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Estimate:
 
 
 class Bootstrap:
-    """Draws of sources with replacement; the same draws for every figure, so figures of one
-    bootstrap can be compared draw by draw."""
+    """Draws sources with replacement. All figures use the same draws, so figures of one bootstrap
+    can be compared draw by draw."""
 
     def __init__(self, sources: Sequence[str], seed: int = 0, draws: int = _DRAWS) -> None:
         """``sources``: every source, in any order, repeats allowed."""
@@ -45,7 +45,7 @@ class Bootstrap:
         """How often each source was drawn, shape ``(1 + draws, sources)``; row 0: the data."""
 
     def of(self, sources: Sequence[str]) -> NDArray[np.intp]:
-        """Column of each source."""
+        """The column of each source in ``counts``."""
         return np.array([self._index[name] for name in sources], dtype=np.intp)
 
     def sums(self, values: Sequence[float] | Floats, sources: Sequence[str]) -> Floats:
@@ -77,7 +77,7 @@ class Bootstrap:
         return interval(self.percentiles(values, q, sources), len(values), len(set(sources)))
 
     def percentiles(self, values: Sequence[float], q: float, sources: Sequence[str]) -> Floats:
-        """The same in each draw, shape ``(1 + draws,)``, to be compared draw by draw."""
+        """The percentile in each draw, shape ``(1 + draws,)``, for comparing draw by draw."""
         order = np.argsort(np.asarray(values), kind="stable")
         weights = self.counts[:, self.of(sources)[order]].cumsum(axis=1)
         targets = np.maximum(weights[:, -1:] * q / 100 - 1e-9, 1e-9)

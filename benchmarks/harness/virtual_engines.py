@@ -1,4 +1,4 @@
-"""The engines of a played scene: the real models' words and scores, in virtual time.
+"""The engines of a played scene: the real models' results, in virtual time.
 
 Each engine does one thing at a time, first come first served, and a pass of the recogniser cannot
 be stopped. The language model and the voice are scripted.
@@ -76,8 +76,8 @@ EMBEDDED = Delays(
 """The default models on 2 cores of a server CPU (AVX-512), load 0.6 to 0.9. ``stt``, ``turn``:
 least squares over 30 passes of 1 to 6 s of recordings of people, and medians of 30 calls,
 2026-11-21. ``llm``, ``tts``: medians of a prototype on such a machine (78 ms to the first token
-with nothing beside it and 102 ms beside the turn detector, 51 ms more to a first clause, 86 ms for
-its speech); reading ahead some words is one slice."""
+when running alone and 102 ms beside the turn detector, 51 ms more to a first clause, 86 ms for its
+speech); reading a few words ahead is one slice."""
 BY_URL = Delays(
     stt_pass_s=0.08,
     turn_s=0.045,
@@ -99,8 +99,8 @@ H100 = Delays(
 """The profile ``reachy`` on an H100, 2026-11-26, with models of full size made from seeds. ``stt``:
 Parakeet in bf16, 34, 50, 55 and 62 ms for 1, 3, 10 and 30 s of speech. ``llm``: a model of 4B,
 medians of 8 turns. ``tts``: the first sound of Qwen3-TTS, for 22 words (n 4; 18 ms for shorter
-clauses, n 8). ``turn`` is that of ``EMBEDDED``: it runs
-on the CPU, where it was not measured alone."""
+clauses, n 8). ``turn`` is that of ``EMBEDDED``: it runs on the CPU, and was not measured alone
+there."""
 
 
 # --- listening ---------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class ModelResults(Protocol):
 
 @dataclass
 class Computer:
-    """Its engines take virtual time; ``uses`` has each engine's work and seconds."""
+    """A computer whose engines take virtual time; ``uses``: each engine's work and seconds."""
 
     delays: Delays
     uses: list[tuple[EngineName, Work, float]] = field(default_factory=list)
@@ -132,8 +132,8 @@ class Computer:
     async def work(
         self, engine: EngineName, seconds: float, work: Work, *, stoppable: bool = False
     ) -> None:
-        """Return when ``engine`` has worked this long. Raises ``Cancelled``; work that cannot be
-        stopped keeps the engine busy even then."""
+        """Return when ``engine`` has worked for ``seconds``. Raises ``Cancelled``; work that is not
+        ``stoppable`` keeps the engine busy even then."""
         if work.cancelled:
             raise Cancelled
         loop = asyncio.get_running_loop()
@@ -165,13 +165,13 @@ class Computer:
         work.engine_seconds += stopped_at - begins
 
     def seconds(self, priority: Priority) -> float:
-        """Time spent on work whose final priority is this."""
+        """Seconds spent on work whose final priority is ``priority``."""
         return sum(seconds for _, work, seconds in self.uses if work.priority is priority)
 
 
 @dataclass
 class ScoredVad:
-    """The scores of the one played stream."""
+    """A VAD that returns the scores of the one played stream."""
 
     scores: NDArray[np.float64]
     window_samples: int = WINDOW_SAMPLES
@@ -240,7 +240,7 @@ class HeardStt:
 
 @dataclass
 class HeardUtterance:
-    """The engine's own utterance; each pass that it makes takes its time."""
+    """The engine's own utterance; each of its passes takes virtual time."""
 
     stt: HeardStt
     engine: UtteranceEngine
@@ -269,7 +269,7 @@ class HeardUtterance:
 @dataclass
 class VirtualLlm:
     """Always gives the same answer, and the real model's verdict on whether the user's words are
-    complete. ``prompts``: the prompts it received, and their purpose."""
+    complete. ``prompts``: the prompts it received, each with its work."""
 
     ears: ModelResults
     computer: Computer
@@ -310,15 +310,15 @@ class VirtualTts:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
 
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
-        """Noise: a steady level resembles any sound, and would pass for its echo."""
+        """Yields noise: a constant level would resemble any sound, and pass for its echo."""
         await self.computer.work("tts", self.computer.delays.tts_clause_s, work)
         seconds = _SECONDS_PER_WORD * len(request.text.split())
         yield self.rng.normal(0, 1000, round(seconds * self.rate)).astype(np.int16)
 
 
 def virtual_stages(pcm: Pcm, llm: VirtualLlm) -> Stages:
-    """A session's stages in virtual time, on the language model's computer; ``pcm``: all that the
-    session will hear."""
+    """A session's stages in virtual time, on the language model's computer. ``pcm``: everything
+    that the session will hear."""
     ears, computer = llm.ears, llm.computer
     return Stages(
         ScoredVad(ears.speech_scores(pcm)),

@@ -6,18 +6,17 @@
 
 Each scene (``benchmarks.interruptions.scenes``) is played to a real session in virtual time, in
 20 ms pieces, over a long answer. Silero and Moonshine are real; their calls, the answer and the
-voice take their measured times (``benchmarks.harness.virtual_engines``). The microphone hears no
-echo here.
+voice take their measured times (``benchmarks.harness.virtual_engines``). There is no echo.
 
-- **held**: from the onset until the server stops sending, though it has more.
+- **held**: from the onset until the server stops sending although it has more.
 - **verdict**: from the onset until the client is told of the interruption, or the answer goes on.
 - **silent**: from the onset until a reference client with 120 ms of output latency is silent: it
   flushes its player on ``speech_started``, or has played all it was sent.
 - **stopped**: share of scenes in which the answer was cancelled.
-- **lost**: share of scenes in which it was cancelled and did not go on afterwards.
+- **lost**: share of scenes in which the answer was cancelled and never resumed.
 - **resumed**: from the onset until the rest of a cancelled answer begins.
-- **first word**: share of interruptions whose transcript has the first word, among those in which
-  one pass from 0.2 s before the onset to the same end finds it: the beginning was not lost.
+- **first word**: share of interruptions whose transcript has the first word: the beginning was not
+  lost. Counted where one pass from 0.2 s before the onset to the same end finds that word.
 
 Intervals are bootstrapped by source.
 """
@@ -78,12 +77,12 @@ GAP_S = 0.06
 
 MOMENTS = ("held_ms", "verdict_ms", "silent_ms")
 NOT_MEANT = ("backchannel", "noise", "backchannel of people", "not meant")
-"""Sounds after which an answer should go on; the last: the first two together."""
+"""Sounds after which an answer should go on; the last is the first two together."""
 
 
 @dataclass(frozen=True, slots=True)
 class OverlapOutcome:
-    """Result of one scene. Times in ms from the onset; ``None``: it did not happen."""
+    """The result of one scene. Times are ms from the onset; ``None``: it did not happen."""
 
     kind: Kind
     source: str
@@ -181,7 +180,7 @@ def _outcome(
 def _gap(
     audio: list[tuple[float, float]], onset_s: float, stopped_at: float | None
 ) -> tuple[float | None, float | None]:
-    """When sending stops after the onset, and when it goes on."""
+    """When sending stops after the onset, and when it resumes."""
     for (at, _), (after, _) in itertools.pairwise(audio):
         if after > onset_s and after - at > GAP_S:
             return max(at, onset_s), after
@@ -208,7 +207,7 @@ def _end(log: Sequence[Published]) -> int | None:
 def _first_word(
     scene: InterruptionScene, transcript: str, end: int | None, ears: Ears | None
 ) -> bool | None:
-    """``None`` if one pass does not find it either."""
+    """Whether the transcript has the first word; ``None`` if one pass does not find it either."""
     if not scene.interrupts or ears is None:
         return None
     start = scene.onset - int(IDEAL_LEAD_S * LISTEN_RATE)

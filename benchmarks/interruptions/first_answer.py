@@ -4,7 +4,7 @@
         [--seed N] [--out FILE]
 
 Two servers run side by side, one as shipped and one with ``echo.cancel: never``, and take turns:
-this decides whether looking for an echo costs anything where there is none. Each session asks for
+this shows whether looking for an echo costs anything where there is none. Each session asks for
 one answer and speaks over it, 1.1 to 2 s after its first sample, with a question or a command of
 ``benchmarks.interruptions.scenes``. Everything runs as shipped except the language model, which is
 scripted (``benchmarks.harness.scripted_engines``) so that each answer is long enough.
@@ -39,14 +39,14 @@ from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 
 SPEAKS_AFTER_S = (1.1, 2.0)
 SENTENCES = 4
-"""Words of an answer: about 12 s. Speech over its last half second is the next turn."""
+"""Sentences in an answer, about 12 s. Speech over its last half second would be the next turn."""
 PERCENTILES = (50, 95, 99)
 SETS: Mapping[str, Sequence[str]] = {"default": (), "never": ("--set", "echo.cancel=never")}
 
 
 @asynccontextmanager
 async def serving(directory: Path) -> AsyncIterator[dict[str, str]]:
-    """Both servers; their addresses."""
+    """Run both servers; yields their addresses by name."""
     install(directory / "plugin")
     tree = {"extends": "default", "llm": {"engine": NAME, "sentences": SENTENCES}}
     (directory / "long.yaml").write_text(json.dumps(tree))  # which is YAML, too
@@ -59,7 +59,7 @@ async def serving(directory: Path) -> AsyncIterator[dict[str, str]]:
 
 
 async def measure(clips: Sequence[Pcm], seed: int) -> list[tuple[str, InterruptionTimes]]:
-    """The times, each with the name of its server."""
+    """The times of all interruptions, each with the name of its server."""
     rng, times = np.random.default_rng(seed), []
     with tempfile.TemporaryDirectory() as folder:
         async with serving(Path(folder)) as urls:

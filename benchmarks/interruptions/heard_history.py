@@ -7,11 +7,11 @@ speech, weighed by its words (``voice``) or at once (``any speech``), by the cli
 ``response.cancel`` (``cancel``), or, when it was sent in a burst, by the client's
 ``conversation.item.truncate`` (``truncate``), at several paces of the voice and leads. A reference
 client plays audio as soon as it arrives, and flushes its player when told to. Audio that has left
-the player by then counts as heard, whatever the latency of its output.
+the player by then counts as heard, whatever its output latency.
 
-Which words were played is known from the voice's network (``benchmarks.harness.aligned_piper``): a
-word has been played when its last phoneme has. Errors are words in the history minus words played.
-An unsent clause is one of which no sample was sent. Intervals are bootstrapped by answer.
+The voice's network tells which words were played (``benchmarks.harness.aligned_piper``): a word has
+been played when its last phoneme has. Errors are words in the history minus words played. An unsent
+clause is one of which no sample was sent. Intervals are bootstrapped by answer.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ SPEECH_S = 1.2
 BEGUN_S = 0.4
 """The first audio is sent 0.25 to 0.35 s after the request."""
 _START_S, _FACTOR = 0.086, 0.08
-"""Of a clause's first audio, and for each second of it: ``benchmarks.harness.virtual_engines``, and
-Piper's time on one core of the same machine."""
+"""Time to a clause's first audio (``benchmarks.harness.virtual_engines``), and for each second of
+audio: Piper's on one core of the same machine."""
 _PIECE_S = 0.4
 _LEVEL = 0.5
 """The loudest sample, as a share of full scale."""
@@ -72,8 +72,8 @@ _LEVEL = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlignedClause:
-    """One spoken clause. ``pcm``: int16 mono. ``words``: each spoken word, and the
-    sample at which its last phoneme ends."""
+    """One spoken clause. ``pcm``: int16 mono. ``words``: each spoken word, and the sample at which
+    its last phoneme ends."""
 
     pcm: Pcm
     words: tuple[tuple[str, int], ...]
@@ -86,7 +86,7 @@ class AlignedClause:
 
 
 class AlignedVoice(Protocol):
-    """``AlignedPiper``, or a voice that is easier to count."""
+    """``AlignedPiper``, or a test's voice whose samples are easier to count."""
 
     rate: int
 
@@ -97,8 +97,8 @@ class AlignedVoice(Protocol):
 
 @dataclass
 class AlignedTts:
-    """A stage in virtual time. ``clauses``: those requested, in order; ``cache``: earlier
-    ones, so that each answer is synthesised once."""
+    """A voice in virtual time. ``clauses``: those requested, in order. ``cache``: earlier ones, so
+    that each answer is synthesised once."""
 
     speaker: AlignedVoice
     cache: dict[tuple[str, float], AlignedClause] = field(default_factory=dict)
@@ -174,8 +174,8 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class HistoryOutcome:
-    """``unsent_words``: kept, but from unsent clauses. ``over``: everything had been heard before
-    the interruption."""
+    """``unsent_words``: words in the history from unsent clauses. ``over``: everything had been
+    heard before the interruption."""
 
     interruption: Interruption
     played_words: int
@@ -191,7 +191,7 @@ class HistoryOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ClientClause:
-    """One clause at the client; its audio begins ``begins_s`` into the sent audio."""
+    """One clause as sent to the client; its audio begins ``begins_s`` into all sent audio."""
 
     text: str
     pcm: Pcm
@@ -211,7 +211,7 @@ def interruptions(count: int, seed: int) -> list[Interruption]:
 
 
 def play(each: Interruption, tts: AlignedTts, whole_s: float) -> HistoryOutcome | None:
-    """The outcome, for an answer of ``whole_s``; ``None`` if nothing was playing."""
+    """Interrupt an answer that lasts ``whole_s`` seconds; ``None`` if nothing was playing."""
     tts.clauses.clear()
     log, told_at, item = run_virtual(_interrupt(each, tts, each.at * whole_s))
     return None if item is None else _outcome(each, log, told_at, item, tts)
@@ -220,7 +220,7 @@ def play(each: Interruption, tts: AlignedTts, whole_s: float) -> HistoryOutcome 
 async def _interrupt(
     each: Interruption, tts: AlignedTts, after_s: float
 ) -> tuple[list[Published], float, MessageItem | None]:
-    """The published events, when the client was told, and the text that the conversation keeps."""
+    """The published events, when the client was told, and the item that the conversation keeps."""
     policy = BargeIn() if each.how == "voice" else BargeIn(policy="any-speech")
     burst = each.how == "truncate"
     config = SessionConfig(
@@ -247,7 +247,7 @@ async def _interrupt(
 
 
 async def _break_in(stage: Scene, how: How) -> float | None:
-    """The time at which the client learns of it; ``None`` if the answer was over before."""
+    """Interrupt; returns when the client learns of it, ``None`` if the answer was over before."""
     now = stage.loop.time()
     if how == "cancel":
         if stage.events(ReplyFinished):
@@ -279,7 +279,7 @@ def _outcome(
         tokens += words
         if not any(character.isalnum() for character in clause.text):
             count += len(words) if clause.begins_s < heard_s else 0
-        elif audio := next(clause_audio, None):  # otherwise it is not synthesised yet
+        elif audio := next(clause_audio, None):  # else not yet synthesised
             until = round((heard_s - clause.begins_s) * tts.rate)
             count += _words_played(clause, audio, until) if until > 0 else 0
     history = item.text.split()
@@ -318,7 +318,7 @@ def _words_played(clause: ClientClause, clip: AlignedClause, until: int) -> int:
 
 
 def _offset(whole: Pcm, part: Pcm) -> int:
-    """How many samples of leading silence the pipeline has cut."""
+    """How many samples of leading silence the pipeline has cut off."""
     head = part[:2000]
     for at in np.flatnonzero(whole[: len(whole) - len(head) + 1] == head[0]):
         if np.array_equal(whole[at : at + len(head)], head):

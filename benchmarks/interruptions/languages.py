@@ -24,7 +24,7 @@ from tests.support.whisper_weights import whisper_weights
 
 
 def _lines(text: str) -> Mapping[str, Sequence[str]]:
-    """From lines such as ``de: Ja. / Gut.``"""
+    """Parse lines such as ``de: Ja. / Gut.``: phrases by language."""
     pairs = (line.split(": ", 1) for line in text.strip().splitlines())
     return {language.strip(): texts.split(" / ") for language, texts in pairs}
 
@@ -48,14 +48,14 @@ STOPS = _lines("""
     pt: Para! / Espera! / Chega! / Não. / Para, já chega. / Cala-te. / Basta! / Um momento.
 """)  # noqa: E501
 ESPEAK_VOICES = ("", "+f3")
-"""Behind the name of the language."""
+"""Suffixes to the language's name."""
 WHISPER_S = 0.3
 """One pass on one core of a server CPU."""
 
 
 @dataclass
 class CachedRecogniser:
-    """The recogniser of ``whisper.Whisper``, with cached results."""
+    """``whisper.Whisper``'s recogniser, with cached results."""
 
     engine: whisper.WhisperRecogniser
     digest: bytes
@@ -73,7 +73,7 @@ class CachedRecogniser:
 
 
 class WhisperEars:
-    """``ears``, with Whisper for the words, and no opinion of a language model on them."""
+    """Like ``ears``, but Whisper hears the words, and no language model judges them."""
 
     def __init__(self, ears: Ears) -> None:
         options = whisper.WhisperOptions()
@@ -89,7 +89,7 @@ class WhisperEars:
 
 
 def phrases(language: str, rng: np.random.Generator) -> Iterator[InterruptionScene]:
-    """Each phrase by each voice: words that agree must not stop the answer, commands must."""
+    """Each phrase in each voice: words of agreement must not stop the answer, commands must."""
     espeak = espeak_ng.build(espeak_ng.EspeakOptions(), None)
     by_kind: tuple[tuple[Kind, Sequence[str]], ...] = (
         ("backchannel", AGREES[language]),

@@ -1,10 +1,10 @@
-"""People's sounds while a robot speaks: they interrupt, agree, cough, knock, talk to others.
+"""Sounds that people make while a robot speaks: they interrupt, agree, cough, knock, talk.
 
 Each scene is a microphone's signal during an answer, without the answer's echo: room tone, one
 sound from ``onset`` to ``end``, room tone. Interruptions are turns of the corpus
 (``benchmarks.turns``) and spoken commands; synthetic voices say listeners' words; "mm-hm" and
-noises are computed. Synthetic sounds are labelled. Backchannels of people, cut out by
-``benchmarks.turns.backchannels``, are a kind of their own.
+noises are computed. Synthetic sounds are labelled as such. Backchannels of people, cut out by
+``benchmarks.turns.backchannels``, are a separate kind.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def scenes(
     questions: int = 60,
     noises: int = 40,
 ) -> Iterator[InterruptionScene]:
-    """Every kind, in this order; ``people``: a folder of backchannels. Raises
-    ``FileNotFoundError`` if there is no corpus, or no sound in that folder."""
+    """All scenes, kind by kind. ``people``: a folder of backchannels. Raises ``FileNotFoundError``
+    if there is no corpus, or no sound in that folder."""
     rng = np.random.default_rng(seed)
     people_files = recordings(people / part) if people else []
     turns = [
@@ -121,7 +121,7 @@ def scenes(
 
 
 def recordings(folder: Path) -> list[Path]:
-    """Its sound files. Raises ``FileNotFoundError`` if there are none."""
+    """The sound files in ``folder``. Raises ``FileNotFoundError`` if there are none."""
     files = sorted(folder.glob("*.flac"))
     if not files:
         raise FileNotFoundError(
@@ -192,7 +192,7 @@ def laughter(rng: np.random.Generator) -> Signal:
 
 
 def knocks(rng: np.random.Generator) -> Signal:
-    """Two to four blows on wood: a damped low resonance each."""
+    """Two to four knocks on wood, each a damped low resonance."""
     parts: list[Signal] = []
     hz = float(rng.uniform(120, 400))
     for _ in range(int(rng.integers(2, 5))):
@@ -203,7 +203,7 @@ def knocks(rng: np.random.Generator) -> Signal:
 
 
 def keyboard(rng: np.random.Generator) -> Signal:
-    """A second or two of keys: clicks of some milliseconds."""
+    """A second or two of typing: clicks of a few milliseconds."""
     whole = np.zeros(int(rng.uniform(0.8, 2.0) * LISTEN_RATE), np.float32)
     at = 0
     while (at := at + int(rng.uniform(0.06, 0.25) * LISTEN_RATE)) < len(whole) - 400:

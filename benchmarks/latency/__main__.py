@@ -99,10 +99,10 @@ async def play(
     first: bool = False,
     cue: Path | None = None,
 ) -> list[Row]:
-    """Say each take in conversations of ``TURNS_PER_CONVERSATION``; a row for each turn.
+    """Say the takes in conversations of ``TURNS_PER_CONVERSATION``; returns a row for each turn.
 
-    ``cue``: for a scripted recogniser, which needs the words. A turn that fails has no latency; the
-    rest goes on in a new conversation. Raises ``NoServer``.
+    ``cue``: the file that tells a scripted recogniser the words. A turn that fails has no latency;
+    the rest continue in a new conversation. Raises ``NoServer``.
     """
     rows: list[Row] = []
     while len(rows) < len(takes):
@@ -150,7 +150,7 @@ def _round(value: Any) -> Any:
 
 
 async def embedded(args: argparse.Namespace, folder: Path, advance: Advance) -> dict[str, Any]:
-    """Some starts with one first turn each; the last server gets the warm turns."""
+    """Start several servers for one first turn each; the last one also gets the warm turns."""
     takes = perform_all(_recordings(args), args.turns, args.seed)
     rows: list[Row] = []
     starts_s = []
@@ -187,7 +187,7 @@ def _urls(servers: Mapping[str, RealServer]) -> list[str]:
 
 
 def _ends(server: SpawnedServer, servers: Mapping[str, RealServer]) -> dict[str, Any]:
-    """The memory of all programs."""
+    """The memory of all programs at the end."""
     pids = {"reachy-voice": server.pid}
     pids |= {name: real.program.process.pid for name, real in servers.items()}
     return {"rss_mib": {name: round(usage(pid).rss_mib) for name, pid in pids.items()}}
@@ -239,7 +239,7 @@ async def _part(
 def _config(args: argparse.Namespace, folder: Path, cue: Path, part: Sequence[Take]) -> Path:
     """Settings with scripted engines, in a file of ``folder``."""
     folder.mkdir()
-    # Opinions of the embedded language model, whatever the settings given.
+    # Opinions always come from the embedded language model, whatever the given settings.
     settings, opinions = load_settings("default").settings, folder / "opinions.json"
     with open_memo(settings) as memo:
         write_opinions(opinions, _opinions(part, ears_of(settings, memo), settings))
@@ -266,7 +266,7 @@ async def _discarded_share(url: str) -> float | None:
 
 
 def _opinions(part: Iterable[Take], ears: Ears, settings: Settings) -> dict[str, float]:
-    """The probability of being complete for each text that a recogniser may hear at a pause."""
+    """How likely each text is to be complete that a recogniser may hear at a pause."""
     probabilities: dict[str, float] = {}
     for text in {text for take in part for text in _transcripts([text for *_, text in take.words])}:
         messages = [MessageItem("", "user", (TextPart(text),))]
@@ -277,7 +277,7 @@ def _opinions(part: Iterable[Take], ears: Ears, settings: Settings) -> dict[str,
 
 
 def _transcripts(parts: Sequence[str]) -> Iterator[str]:
-    """An utterance begins with any part, and is read up to any word."""
+    """Every text from the start of a part to any later word."""
     for first in range(len(parts)):
         words = " ".join(parts[first:]).split()
         yield from map(with_full_stop, itertools.accumulate(words, "{} {}".format))
@@ -319,7 +319,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def _spread(bootstrap: Bootstrap, rows: Sequence[Row], stage: str) -> dict[str, Any]:
-    """Percentiles with their intervals, over the rows that have this stage."""
+    """Percentiles with intervals, over the rows that have ``stage``."""
     stage_rows = [row for row in rows if row[stage] is not None]
     values, groups = [row[stage] for row in stage_rows], [row["group"] for row in stage_rows]
     return {f"p{q}": asdict(bootstrap.percentile(values, q, groups)) for q in PERCENTS}

@@ -2,8 +2,8 @@
 
     python -m benchmarks.latency.beside [--turns 200] [--people FOLDER] [--seed N] [--out FILE]
 
-One server as shipped, in real time. Each take is said twice, alone and beside two clients that ask
-without a pause: for a completion of 2,000 tokens, and for the transcript of a minute of speech.
+One server as shipped, in real time. Each take is said twice, alone and beside two clients that send
+requests nonstop: for a completion of 2,000 tokens, and for the transcript of a minute of speech.
 Which comes first alternates. ``moved``: by how much the percentiles differ, with intervals by
 recording. ``served``: how many plain requests were answered meanwhile.
 """
@@ -58,7 +58,7 @@ async def measure(takes: Sequence[Take], speech: bytes) -> tuple[dict[str, list[
 
 @asynccontextmanager
 async def asking(url: str, speech: bytes, count: Callable[[], None]) -> AsyncIterator[None]:
-    """Both clients, until the end of the block."""
+    """Run both clients until the end of the block."""
     api = url.replace("ws:", "http:").removesuffix("/realtime")
     words = [{"role": "user", "content": "Tell me a very long story about a robot."}]
     file = {"file": ("speech.wav", speech)}

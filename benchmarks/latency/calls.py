@@ -2,12 +2,12 @@
 
     python -m benchmarks.latency.calls [--turns 60] [--seed N] [--out FILE]
 
-One server with scripted engines and three clients of it in one process, in real time: ``socket``, a
-``call``, and a call whose packets are late by up to 50 ms and lost at 5 %, both ways. They take
-turns in an order of chance. A figure is the time from the last sample of speech until the first
-audible one arrives, without the client's own buffer. ``dearer``: the difference of the percentiles
-to ``socket``. ``drift``: how the figures of an arm change, ms a minute. ``lost``: turns without an
-answer, or with other words than were said.
+One server with scripted engines and its three clients in one process, in real time: ``socket``, a
+``call``, and a call whose packets are up to 50 ms late and lost at 5 %, both ways. They take turns
+in random order. A figure is the time from the last sample of speech until the first audible sample
+arrives, without the client's own buffer. ``dearer``: how much higher the percentiles are than those
+of ``socket``. ``drift``: how an arm's figures change, in ms a minute. ``lost``: turns without an
+answer, or with words other than those said.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from tests.support.staged_server import StagedAssistant
 LOSS, JITTER_S = 0.05, 0.05
 PERCENTS = (50, 95)
 LONGEST_S = 20.0
-"""Of a turn; later it counts as lost."""
+"""A turn that takes longer counts as lost."""
 LONGEST_RUN_S = 3600.0
 
 Speak = Callable[[], Awaitable[float]]
-"""Says the phrase; returns when the answer began, less when the phrase ended, in seconds."""
+"""Says the phrase; returns the seconds from its end to the answer's beginning."""
 
 
 async def by_call(caller: Caller) -> float:
@@ -53,7 +53,7 @@ async def by_call(caller: Caller) -> float:
 
 
 class SocketMicrophone:
-    """``run`` it: what is said into it, else silence, at 24 kHz as it comes."""
+    """While ``run`` runs, sends what is said into it, else silence, at 24 kHz in real time."""
 
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
@@ -134,7 +134,7 @@ async def measure(turns: int, seed: int) -> list[dict[str, Any]]:
 
 
 def figures(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of the turns that were answered in all arms."""
+    """Figures of the turns that were answered in all arms."""
     arms = sorted({row["arm"] for row in rows})
     ms = {arm: {r["turn"]: r["ms"] for r in rows if r["arm"] == arm} for arm in arms}
     whole = [turn for turn in ms["socket"] if None not in [ms[arm][turn] for arm in arms]]

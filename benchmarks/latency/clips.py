@@ -1,7 +1,7 @@
 """Audio for the latency benchmarks: recordings of people, slightly different each time.
 
 A ``Take`` is one performance of ``DrySpeech``, ready to stream: at its own speed and level, with or
-without a small room, with noise that begins before it and goes on after it, at a random position
+without a small room, in noise that begins before it and continues after it, at a random position
 within the VAD's windows. The same seed produces the same samples.
 """
 
@@ -37,21 +37,21 @@ RT60_S = (0.15, 0.35)
 """Small, furnished rooms."""
 ROOM_SHARE = 0.5
 HEADROOM_DBFS = -1.0
-"""No gain lifts a peak above this."""
+"""No gain raises a peak above this."""
 WINDOW_S = 0.032
-"""The VAD's window: the position at which speech ends in it decides when silence is detected."""
+"""The VAD's window: where speech ends within it determines when silence is detected."""
 INNER_PAUSE_S = (0.3, 1.0)
 
 INCOMPLETE = frozenset({"cards-004", "cards-005", "dhd.2934z", "librivox-0890"})
-"""Digits, a list, and half a sentence: a listener could not tell that they are over."""
+"""Digits, a list, and half a sentence: a listener could not tell that they have ended."""
 
 
 @dataclass(frozen=True, eq=False)
 class DrySpeech:
-    """Dry speech. ``signal``: 16 kHz, shape ``(n,)``. ``group``: performances of one recording, and
-    recordings that are not independent of it, share it. ``pauses``: silences in it, as sample
-    ranges, where the speaker was not done. ``text``: what is said. ``end``: after the last speech
-    sample, if a label says so; otherwise it is found by energy."""
+    """Dry speech. ``signal``: 16 kHz, shape ``(n,)``. ``group``: shared by performances of one
+    recording, and by recordings that are not independent of it. ``pauses``: silences, as sample
+    ranges, in which the speaker was not done. ``text``: what is said. ``end``: the index after the
+    last speech sample, if labelled; otherwise it is found by energy."""
 
     name: str
     group: str
@@ -138,7 +138,7 @@ def _of_scene(scene: RecordedTurn, plainly: bool) -> DrySpeech:
 
 
 def with_inner_pause(speech: DrySpeech, rng: np.random.Generator) -> DrySpeech:
-    """The same with a pause of ``INNER_PAUSE_S`` at the softest place of its middle third."""
+    """``speech`` with a pause of ``INNER_PAUSE_S`` at the softest place of its middle third."""
     signal = speech.signal
     span = energy.speech_span(signal)
     third = span.samples // 3
@@ -163,7 +163,7 @@ def perform_all(recordings: Sequence[DrySpeech], count: int, seed: int) -> list[
 
 
 def perform(speech: DrySpeech, rng: np.random.Generator) -> Take:
-    """One performance; see the module."""
+    """One performance, as the module describes."""
     speed = float(rng.uniform(*SPEED))
     dry = acoustics.at_speed(speech.signal, speed)
     if speech.end is None:
@@ -212,6 +212,6 @@ def _pairs(borders: Iterable[float]) -> Iterator[tuple[float, float]]:
 
 
 def _share_out(words: Sequence[str], lengths: Sequence[float]) -> list[str]:
-    """``words`` in order over parts of these lengths."""
+    """Split ``words``, in order, over parts in proportion to their ``lengths``."""
     ends = [round(len(words) * total / sum(lengths)) for total in itertools.accumulate(lengths)]
     return [" ".join(words[a:b]) for a, b in itertools.pairwise([0, *ends])]

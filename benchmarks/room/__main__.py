@@ -5,20 +5,20 @@
                               [--out FILE]
 
 Each scene is one session in virtual time in a simulated room (``benchmarks.harness.rooms``), with
-one of ``benchmarks.room.sounds`` at a level beside that of the person who speaks, or would speak.
+one of ``benchmarks.room.sounds`` at a level relative to the person who speaks, or would speak.
 Silero, Moonshine, Smart Turn and the language model's opinion are real; calls take their measured
 times. There is no echo.
 
-- **silence**, **answers**: ``--minutes`` of sound a level, nobody speaks; over long answers. Turns
-  that open, turns with words (each is answered), answers that are stopped, and lost for good.
+- **silence**, **answers**: ``--minutes`` of sound per level, nobody speaks; the latter over long
+  answers. Turns that open, with words (each is answered); answers stopped, and lost for good.
 - **others**: ``-n`` people say something while the sound goes on, from 2 s before to 32 s after.
-  Is the turn over, and when, after the last word? Words of the others in it; other turns.
-- **words**: ``-n`` people a signal-to-noise ratio, and in quiet. Words kept (of commands whose
-  meaning is known, those of its slots), word errors against what Moonshine makes of the dry
+  When does the turn end after the last word, if at all? Words of others in it; other turns.
+- **words**: ``-n`` people per signal-to-noise ratio, and in quiet. Words kept (of commands whose
+  meaning is known, only those of the slots), word errors against Moonshine's text of the dry
   recording, turns split or missed, end of the turn, first audio. Control: words kept if the same
   range of audio is 64 ms longer.
 - **one word**: ten words by twenty voices, in quiet; missed: no words heard.
-- **one minute**: three voices that do not pause for a minute, in quiet; split: cut in between.
+- **one minute**: three voices that do not pause for a minute, in quiet; split: cut in the middle.
 - **cost**: processor time of hearing, without the recogniser.
 
 Intervals are bootstrapped by person, or by room where nobody speaks.
@@ -59,14 +59,14 @@ ALONE: tuple[tuple[Sound, int], ...] = (
     *(("servo", -6), ("servo", 0), ("servo", 6), ("fan", -6), ("music", -12)),
     *(("babble", -15), ("babble", 0), ("reader", -18), ("television", -18)),
 )
-"""Sounds and levels where nobody speaks to the robot; next, while and after somebody does."""
+"""Sounds and levels while nobody speaks to the robot. Below: while somebody does, or just has."""
 OTHERS: tuple[Sound, ...] = ("reader", "television", "babble")
 OTHERS_DB = (-24, -18, -12, -6)
 NOISES: tuple[Sound, ...] = ("servo", "fan", "music", "babble")
 SNR_DB = (20, 10, 5, 0)
 WORDS_IN_ALL = 200
 BATCH = 10
-"""Scenes that a process plays before their results are kept."""
+"""How many scenes a process plays before their results are saved."""
 IN_TIME_MS = 1500
 
 
@@ -87,7 +87,7 @@ def cases(parts: Sequence[Part], sounds: Sequence[Sound], n: int, minutes: int) 
 
 
 def hearing_ms(home: Home, seconds: float = 120.0) -> float:
-    """Processor time of hearing a second of people who talk."""
+    """Processor time, in ms, of hearing one second of people talking."""
     vad = build(SileroOptions(), weights("silero-vad"))
     rng = np.random.default_rng(3)
     count = round(seconds * LISTEN_RATE)

@@ -1,4 +1,4 @@
-"""One scene in a room with a real session, in virtual time, and what became of it."""
+"""Plays one scene in a room to a real session in virtual time, and scores the outcome."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _SHORT, _LONG = ("Yes. ",), ("Then ", "I ", "went ", "on. ") * 20
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``db`` is the sound's level less the person's; ``number`` chooses the room and the person."""
+    """``db``: the sound's level minus the person's. ``number`` chooses the room and the person."""
 
     part: Part
     sound: Sound | None
@@ -70,7 +70,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RoomScene:
-    """``request`` has its words in samples ``begin`` to ``end``; ``beside`` is the sound alone."""
+    """``request`` is spoken from sample ``begin`` to ``end``; ``beside`` is the sound alone."""
 
     pcm: Pcm
     beside: Signal
@@ -81,9 +81,9 @@ class RoomScene:
 
 @dataclass(slots=True)
 class Outcome:
-    """``turns``, ``texts``: those that are not the person's. The rest is about the person's;
-    ``over_ms`` and ``audio_ms`` count from the last word, ``None``: not before the scene ended.
-    ``control``: words kept if the same range of audio is 64 ms longer."""
+    """``turns``, ``texts``: turns other than the person's. The other fields are about the person's
+    turn; ``over_ms`` and ``audio_ms`` count from the last word, ``None``: not before the scene
+    ended. ``control``: words kept if the same range of audio is 64 ms longer."""
 
     group: str
     source: str
@@ -106,7 +106,7 @@ class Outcome:
 
 
 def scene(case: Case, home: Home, seed: int) -> RoomScene:
-    """The same room, and the same person at the same level, for all sounds of a number."""
+    """All sounds of one ``case.number`` share the room, the person and the person's level."""
     rng = np.random.default_rng([seed, case.number, 41])
     room, speech_dbfs = draw_room(rng), float(rng.uniform(*SPEECH_DBFS))
     request, begin, count = None, 0, round(ALONE_S * LISTEN_RATE)
@@ -139,7 +139,7 @@ def play_all(
     config: str,
     sets: tuple[str, ...],
 ) -> list[Outcome]:
-    """Play scenes in a process of their own."""
+    """Play a batch of scenes; runs in a separate process."""
     home = _home(voices, people, packages)
     settings, ears = _ears(config, sets)
     outcomes = [play(case, scene(case, home, seed), ears, settings) for case in batch]
@@ -170,7 +170,7 @@ def play(case: Case, room_scene: RoomScene, ears: Ears, settings: Settings) -> O
 async def _listen(
     pcm: Pcm, stages: Stages, settings: SessionSettings, asking: bool
 ) -> list[Published]:
-    """With ``asking``, the client asks for an answer whenever none is being said."""
+    """With ``asking``, the client requests an answer whenever none is playing."""
     log: list[Published] = []
     active: set[str] = set()
     played_to = 0.0
@@ -206,7 +206,7 @@ async def _listen(
 
 @dataclass(slots=True)
 class RoomTurn:
-    """It was over at ``over_s``; its audio ends at ``end_s``."""
+    """A turn that was over at ``over_s``; its audio ends at ``end_s``."""
 
     start_s: float
     over_s: float | None = None
@@ -258,7 +258,7 @@ def _outcome(case: Case, room_scene: RoomScene, log: Sequence[Published], ears: 
 def _score_words(
     outcome: Outcome, request: Request, own: Sequence[RoomTurn], room_scene: RoomScene, ears: Ears
 ) -> None:
-    """The words of the person's turns."""
+    """Score the words of the person's turns."""
     dry = ears.transcribe(to_pcm(request.signal))
     dry_words, target_words = Counter(words(dry)), Counter(request.slots or words(dry))
     outcome.heard = " ".join(turn.text for turn in own if turn.text)

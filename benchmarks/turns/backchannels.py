@@ -2,8 +2,8 @@
 
     python -m benchmarks.turns.backchannels --out FOLDER [--packages FOLDER]
 
-Lines of the games' actors that are such a sound and nothing else, as Moonshine reads them: sounds
-that it cannot read are missing.
+Takes the lines of the games' actors that are nothing but a backchannel according to Moonshine;
+sounds that Moonshine cannot transcribe are missing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BACKCHANNELS = frozenset({
 # fmt: on
 SHORTEST_S, LONGEST_S = 0.2, 1.3
 _MOST_BYTES = 24_000
-"""Lines with more packed data are longer than that."""
+"""Lines with more packed data are longer than ``LONGEST_S``."""
 
 NamedSound = tuple[Part, str, Signal]
 
@@ -46,7 +46,7 @@ def spoken_lines(part: Part, game: Game) -> Iterator[NamedSound]:
 
 
 def backchannel(signal: Signal, listener: ClipRecogniser) -> Signal | None:
-    """The sound without silence around it; ``None`` if it is no backchannel."""
+    """The sound without surrounding silence; ``None`` if it is not a backchannel."""
     try:
         sound = trim(signal)
     except ValueError:

@@ -1,8 +1,8 @@
 """Smart Turn alone on the same pauses: its cut-offs at our latency.
 
-A baseline is computed from the pauses' features (``pauses.sites``), not played, because a cut would
-not change its state. It has the same VAD, windows, chunks and cost of a detector's call;
-recognition is free.
+A baseline is computed from the pauses' features (``pauses.sites``), not played, because a cut-off
+would not change its state. It has the same VAD, windows, chunks and detector cost; recognition is
+free.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WINDOW_MS = milliseconds(WINDOW_SAMPLES)
 ASK_AT_MS = 192
 """Silence after which Smart Turn runs: pipecat's 0.2 s, in whole windows."""
 TIME_OUTS_MS = (512, 768, 992, 1504, 2016, 3008)
-"""Silence that ends a turn regardless of Smart Turn; pipecat waits 3 s."""
+"""Silence that ends a turn whatever Smart Turn says; pipecat waits 3 s."""
 THRESHOLDS = tuple(
     float(round(t, 4)) for t in (*np.linspace(0, 0.9, 19), *np.linspace(0.91, 0.995, 18), 1.01)
 )
@@ -31,7 +31,7 @@ THRESHOLDS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A turn ends after this much silence, plus the time to decide."""
+    """When a turn ends: after this much silence, plus the time to decide."""
 
     silence_ms: float
     thought_ms: float = 0.0
@@ -42,12 +42,13 @@ class Due:
 
 
 Decision = Callable[[Site], Due]
-"""When a turn would end if the silence never ended."""
+"""Tells when a turn would end if the silence lasted for ever."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionOutcome:
-    """Result of one decision in one scene. Without ``latency_ms``, the end was not answered."""
+    """The result of one decision in one scene. ``latency_ms``: ``None`` if the end was not
+    answered."""
 
     group: str
     latency_ms: float | None
@@ -57,14 +58,14 @@ class DecisionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Operating points, from hasty to patient; arrays of shape ``(points, draws)``, draw 0 being
-    the data as they are."""
+    """Operating points from hasty to patient: arrays of shape ``(points, draws)``; draw 0 is the
+    data themselves."""
 
     latency_ms: Floats
     cut_rate: Floats
 
     def cut_rate_at(self, latency_ms: Floats) -> Floats:
-        """Interpolated, draw by draw; beyond the ends, the value of the nearest point."""
+        """Interpolate draw by draw; beyond the ends, use the nearest point."""
         rates = np.empty(len(latency_ms))
         for draw, at_ms in enumerate(latency_ms):
             known = np.isfinite(self.latency_ms[:, draw]) & np.isfinite(self.cut_rate[:, draw])
@@ -84,7 +85,7 @@ def timer(wait_ms: float) -> Decision:
 
 
 def ask_once(threshold: float, time_out_ms: float, delays: Delays = EMBEDDED) -> Decision:
-    """Smart Turn hears ``ASKED_AT_MS`` of silence; if it is not sure, a time-out ends the turn."""
+    """Smart Turn runs once, after ``ASK_AT_MS`` of silence; if unsure, a time-out ends the turn."""
     sure, unsure = Due(ASK_AT_MS, 1000 * delays.turn_s), timer(time_out_ms)
 
     def decide(site: Site) -> Due:
@@ -112,7 +113,7 @@ def ask_again(threshold: float, time_out_ms: float, delays: Delays = EMBEDDED) -
 
 
 def gate_ms(site: Site, due: Due) -> float | None:
-    """When a gate opens, in ms after the labelled end of speech; ``None``: speech goes on before
+    """When a gate opens, in ms after the labelled end of speech; ``None``: speech resumes before
     the VAD has heard that much silence, or there are no words."""
     if not site.text or site.lag_ms is None:
         return None
@@ -126,7 +127,7 @@ def gate_ms(site: Site, due: Due) -> float | None:
 def outcomes(
     sites: Iterable[Site], scores: Iterable[SceneScore], decide: Decision
 ) -> Iterator[DecisionOutcome]:
-    """One for each scene of ``scores``, which define how many pauses count."""
+    """One outcome per scene of ``scores``, which define how many pauses count."""
     of_scene: dict[str, list[Site]] = {}
     for site in sites:
         of_scene.setdefault(site.scene, []).append(site)
@@ -203,7 +204,7 @@ def curves(
 def compare(
     ours: Sequence[SceneScore], theirs: Sequence[Curve], bootstrap: Bootstrap
 ) -> dict[str, object]:
-    """The cut-off rate of the curve that is best at our mean latency, and ``ratio``: ours over it.
+    """The cut-off rate of the best curve at our mean latency, and ``ratio``: our rate over it.
 
     The best curve is chosen again in each draw, which favours the baseline.
     """

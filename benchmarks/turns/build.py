@@ -31,7 +31,7 @@ VOICES: dict[Part, tuple[str, ...]] = {
     "tuning": ("piper-joe", "flite-slt", "flite-rms"),
     "frozen": ("flite-awb", "flite-kal16"),
 }
-"""The parts share no voice. The first voice and one of the others say each text."""
+"""The parts share no voice. The first voice and one other say each text."""
 
 ALLISON_CLIPS = 70
 ACTOR_CLIPS: dict[Part, int] = {"tuning": 110, "frozen": 150}
@@ -51,7 +51,7 @@ class Sources:
 
 
 def build(part: Part, seed: int, sources: Sources) -> list[RecordedTurn]:
-    """All scenes of ``part``. Raises ``FileNotFoundError`` naming a package that is absent."""
+    """All scenes of ``part``. Raises ``FileNotFoundError``, naming a missing package."""
     listener = ClipRecogniser(sources.weights / "moonshine-tiny-en")
     real = people(part, seed, sources, listener)
     synthetic = speakers(part, seed, sources, listener)
@@ -84,7 +84,7 @@ def people(part: Part, seed: int, sources: Sources, listener: ClipRecogniser) ->
 
 
 def speakers(part: Part, seed: int, sources: Sources, listener: ClipRecogniser) -> Iterator[Clip]:
-    """Each text, said by two synthetic voices; borders that fail the recogniser are dropped."""
+    """Each text, said by two synthetic voices; borders that the recogniser fails are dropped."""
     rng = _rng(seed, f"{part} voices")
     voices = [_voice(name, sources, seed) for name in VOICES[part]]
     first, others = voices[0], voices[1:]
@@ -101,7 +101,7 @@ def _voice(name: str, sources: Sources, seed: int) -> Voice:
 
 
 def _as_labelled(scene: RecordedTurn) -> RecordedTurn:
-    """A turn with a pause between two sentences is of that kind, whatever its source."""
+    """Relabel a ``two-sentences`` turn without a pause between sentences as a ``statement``."""
     if scene.kind == "two-sentences" and not any(p.kind == "sentence" for p in scene.pauses):
         return replace(scene, kind="statement")
     return scene
@@ -156,7 +156,7 @@ def _write(part: Part, out: Path, seed: int, sources: Sources) -> None:
 
 
 def summary(scenes: Sequence[RecordedTurn]) -> str:
-    """Numbers of scenes, pauses and seconds."""
+    """The numbers of scenes, pauses and seconds, in words."""
     kinds = Counter(pause.kind for scene in scenes for pause in scene.pauses)
     pauses = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
     real = sum(scene.real for scene in scenes)

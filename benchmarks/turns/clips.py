@@ -1,4 +1,4 @@
-"""A clip: dry speech of one speaker with known words, and the places where it may be cut."""
+"""A clip: one speaker's dry speech with known words, and the places where it may be cut."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.harness.scene import PauseKind, SceneKind
 
 @dataclass(frozen=True)
 class WordBoundary:
-    """A place between two words: sample ``at`` of the clip, ``words`` words come before it.
+    """A place between two words: at sample ``at`` of the clip, after ``words`` words.
 
     ``seam``: two recordings meet here, or two sentences, and there is always a pause.
     """

@@ -31,13 +31,13 @@ LEVEL_DBFS = (-30.0, -22.0)
 """Level of the speech-active parts. A headset delivers about -26 (ITU-T P.56's nominal level)."""
 
 _FLOOR_UNDER_SPEECH_DB = 30.0
-"""The least distance: in a clip without any silence the floor would be speech."""
+"""The least distance: in a clip without silence, the estimated floor would be speech."""
 _NOISES: tuple[NoiseKind, ...] = ("pink", "babble", "fan")
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """Without ``snr_db`` there is room tone alone, without ``rt60_s`` no room."""
+    """Without ``snr_db`` there is only room tone; without ``rt60_s`` no room."""
 
     snr_db: float | None = None
     rt60_s: float | None = None
@@ -99,7 +99,7 @@ def compose(
 
 
 def active_samples(samples: int, onset: int, end: int, pauses: tuple[ScenePause, ...]) -> Mask:
-    """One flag a sample: is it speech, by the labels?"""
+    """One flag a sample: whether it is speech according to the labels."""
     active = np.zeros(samples, dtype=np.bool_)
     active[onset:end] = True
     for pause in pauses:

@@ -45,8 +45,8 @@ class ClipRecogniser:
     def surviving(self, clip: Clip) -> tuple[WordBoundary, ...]:
         """The borders of ``clip`` at which a cut keeps its words as intelligible as the whole.
 
-        At most one more word may be wrong, or two with a filler, which recognisers like to drop:
-        a short piece gives a recogniser little context.
+        One more word may be wrong, because a short piece gives a recogniser little context; two
+        with a filler, which recognisers tend to drop.
         """
         text = _without_hesitation(clip.text)
         whole = word_errors(text, _without_hesitation(self.hear(clip.signal))).errors
@@ -79,7 +79,7 @@ def likely_token_after(text: str, sides: Sides) -> tuple[int, int]:
 
 
 def border_kind(text: str, tokens: int) -> PauseKind:
-    """The rest of ``text`` after its first ``tokens`` tokens."""
+    """The kind of pause at the border after the first ``tokens`` tokens of ``text``."""
     before = text.split()[:tokens]
     last = before[-1]
     if last[-1] in ".!?":

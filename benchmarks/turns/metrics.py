@@ -25,16 +25,16 @@ from pipeline.speaking.playback import PlaybackClock
 INNER: frozenset[PauseKind] = frozenset({"word", "clause", "filler", "natural"})
 """Kinds of pauses in which the speaker is not done."""
 UNFINISHED: frozenset[PauseKind] = frozenset({"word", "filler"})
-"""Kinds after plainly unfinished words; those up to ``LONGEST_UNFINISHED_S`` long count."""
+"""Kinds after plainly unfinished words; pauses up to ``LONGEST_UNFINISHED_S`` count."""
 SHORTEST_UNFINISHED_S, LONGEST_UNFINISHED_S = 0.3, 1.5
 CLIENT_LATENCY_MS = 40.0
-"""Delay from a message of the server until the person hears its effect."""
+"""Delay from a server's message until the person hears its effect."""
 SHORTEST_S, LONGEST_S = 0.2, 1.0
-"""Lengths of inner pauses that count; longer ones are as often a wait for an answer."""
+"""Lengths of inner pauses that count; in longer ones people often wait for an answer."""
 MOST_HEARD_S = 0.5
-"""The most of a first answer that may be heard if two sentences still count as answered as one."""
+"""If more of a first answer is heard, two sentences do not count as answered as one."""
 JUST_AFTER_MS = 200.0
-"""An answer confirmed this soon after speech went on belongs to the pause."""
+"""An answer confirmed this soon after speech resumed belongs to the pause."""
 _COVERED = 0.8
 """Share of a part's speech that must be committed, and of its words that must be in the prompt."""
 
@@ -54,7 +54,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Speech that became an item: its range in ms, its words."""
+    """Speech that became an item: its range in ms and its words."""
 
     start_ms: float
     end_ms: float
@@ -63,8 +63,8 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class PauseScore:
-    """``cut``: an answer was confirmed in it. ``late``: just after it. ``merged``: one user message
-    had the speech before it and after it."""
+    """``cut``: an answer was confirmed during the pause; ``late``: just after it. ``merged``: one
+    user message had the speech before it and after it."""
 
     kind: PauseKind
     seconds: float
@@ -74,14 +74,14 @@ class PauseScore:
 
     @property
     def counts(self) -> bool:
-        """Whether it belongs to the headline rate."""
+        """Whether the pause counts for the headline rate."""
         # A label is whole samples: 0.2 s may come out one sample short.
         within = SHORTEST_S - 0.001 <= self.seconds <= LONGEST_S + 0.001
         return self.kind in INNER and within
 
     @property
     def unfinished(self) -> bool:
-        """Whether it belongs to the rate of pauses after plainly unfinished words."""
+        """Whether the pause counts for the rate after plainly unfinished words."""
         longest = LONGEST_UNFINISHED_S + 0.001
         return self.kind in UNFINISHED and SHORTEST_UNFINISHED_S - 0.001 <= self.seconds <= longest
 
@@ -102,11 +102,11 @@ class TwoSentences:
 
 @dataclass(frozen=True, slots=True)
 class SceneScore:
-    """``state``: of the end; ``premature``: the last answer was confirmed before it. ``gate_ms``
-    and ``audio_ms``: from the last speech sample, for ends that were answered. ``strays``: answers
-    confirmed while the user spoke, in no labelled pause nor just after one. ``onset_lost``: the
-    first word was not understood. ``onset_outside_ms``: how much of the beginning was not
-    committed. ``overlap_ms``: how long an answer was heard while the user spoke.
+    """``state``: how the turn's end was met; ``premature``: the last answer was confirmed before
+    it. ``gate_ms``, ``audio_ms``: from the last speech sample, if the end was answered. ``strays``:
+    answers confirmed while the user spoke, neither in a labelled pause nor just after one.
+    ``onset_lost``: the first word was not understood. ``onset_outside_ms``: how much of the
+    beginning was not committed. ``overlap_ms``: how long an answer was heard while the user spoke.
     """
 
     scene: str
@@ -176,7 +176,7 @@ def score_scene(playback: PlayedScene) -> SceneScore:
 
 
 def condition(scene: RecordedTurn) -> str:
-    """``clean``, ``20 dB``, ``room``, or both of the latter."""
+    """The scene's condition: ``clean``, ``20 dB``, ``room``, or ``room 20 dB``."""
     noise = f"{scene.snr_db:g} dB" if scene.snr_db is not None else ""
     room = "room" if scene.rt60_s is not None else ""
     return " ".join(filter(None, (room, noise))) or "clean"
@@ -209,7 +209,7 @@ class _Playing:
 
 
 def _answers(playback: PlayedScene) -> Iterator[Answer]:
-    """The answers in the order of their gates, heard until cut, or until the scene ended."""
+    """The answers in the order of their gates, heard until cut off or until the scene ended."""
     playing: dict[str, _Playing] = {}
     at = 0.0
     for at, event in playback.log:
@@ -289,7 +289,7 @@ def _two_sentences(pause: ScenePause, answers: list[Answer], merged: bool) -> Tw
 def _is_merged(
     playback: PlayedScene, before: tuple[int, int], after: tuple[int, int], commits: list[Commit]
 ) -> bool:
-    """Whether one answered question had the words of both stretches."""
+    """Whether one answered user message had the words of both stretches."""
     parts = [_text_in(*span, commits) for span in (before, after)]
     return None not in parts and any(
         all(_asks(question, part or "") for part in parts) for question in _questions(playback)
@@ -312,8 +312,8 @@ def _around_pauses(
 
 
 def _text_in(start: int, end: int, commits: list[Commit]) -> str | None:
-    """The recognised text of the samples ``start`` to ``end``, and around them; ``None``: most of
-    them were not committed."""
+    """The transcript of samples ``start`` to ``end`` and around them; ``None`` if too few of them
+    were committed."""
     if _committed_share(start, end, commits) < _COVERED:
         return None
     start_ms, end_ms = milliseconds(start), milliseconds(end)
@@ -336,7 +336,7 @@ def _questions(playback: PlayedScene) -> Iterator[str]:
 
 
 def _asks(question: str, text: str) -> bool:
-    """Whether ``question`` has the words of ``text``, allowing small differences in spelling."""
+    """Whether ``question`` has the words of ``text``; small differences in spelling are allowed."""
     parts, prompt = words(text), set(words(question))
     return bool(parts) and sum(word in prompt for word in parts) >= _COVERED * len(parts)
 

@@ -1,6 +1,6 @@
 """People's speech from Debian packages and the moonshine wheel, cut into whole turns.
 
-All of it is real. Texts come with the recording, or from Moonshine (``text_by``).
+All of it is real speech. Texts come with the recording, or from Moonshine (``text_by``).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _LEVEL_DBFS = -20.0
 _SHARES = {"own": 0.5, "seams": 0.25, "plain": 0.25}
 _OWN_PAUSE_S = 0.2
 _MISHEARD_SHARE = 0.4
-"""Share of a line's words at a seam: with more of them wrong its place is unknown."""
+"""If a larger share of a line's words is wrong, the place of a seam in them is unknown."""
 
 _DICKENS_END_S = 29.75
-"""From here to the end the reading of Dickens is one turn: "The period was so far like ..."."""
+"""From here on the reading of Dickens is one turn: "The period was so far like ..."."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _pausing(pieces: Sequence[Signal]) -> str:
 def _actor(
     game: str, line: GameLine, pieces: Sequence[Signal], listener: ClipRecogniser
 ) -> Clip | None:
-    """The line as one turn; null if it is not understood as sentences."""
+    """The line as one turn; ``None`` if it is not understood as sentences."""
     whole, seams = _join(pieces)
     text = listener.hear(whole)
     if not plausible(text, whole):
@@ -194,7 +194,7 @@ def _actor(
 
 
 def _join(pieces: Sequence[Signal]) -> tuple[Signal, list[int]]:
-    """The pieces one after the other, with 0.2 s between them, and the middles of those."""
+    """The pieces one after the other, with 0.2 s between them, and the middle of each gap."""
     between = np.zeros(LISTEN_RATE // 5, dtype=np.float32)
     whole = pieces[0]
     seams = []
@@ -225,7 +225,7 @@ def trim(signal: Signal) -> Signal:
 
 
 def plausible(text: str, signal: Signal) -> bool:
-    """Could ``signal`` be ``text``, and ``text`` a turn?
+    """Whether ``signal`` can be ``text``, and ``text`` a turn.
 
     Groans and songs yield no words, or far too many or too few. A comma at the end means that the
     line goes on in the next recording.
@@ -249,8 +249,8 @@ def kind_of(text: str) -> SceneKind:
 
 
 def with_borders(clip: Clip, listener: ClipRecogniser) -> Clip:
-    """``clip`` with its borders: one in each of its silences, and others in soft places where a cut
-    leaves exactly the words of the whole on both sides."""
+    """``clip`` with its borders: one in each silence, and others at soft places where a cut keeps
+    exactly the words of the whole."""
     borders = [border for border in clip.borders if border.seam]
     own = [(silence.start + silence.end) // 2 for silence in silences(clip.signal)]
     for at in own + _dips(clip.signal):

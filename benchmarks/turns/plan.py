@@ -95,7 +95,7 @@ def conditions(scenes: int, rng: np.random.Generator) -> list[Conditions]:
 
 
 def with_speed(clip: Clip, factor: float) -> Clip:
-    """``clip`` a little faster or slower, its borders moved along."""
+    """``clip`` a little faster or slower, with its borders moved to match."""
     borders = tuple(replace(border, at=round(border.at / factor)) for border in clip.borders)
     return replace(clip, signal=at_speed(clip.signal, factor), borders=borders)
 
@@ -119,5 +119,5 @@ def pausing_first(clips: Iterable[Clip], count: int, plain_share: float) -> list
 
 
 def interleave(*groups: Sequence[T]) -> list[T]:
-    """One clip of each group in turn, so that a part of the corpus has all sources."""
+    """One clip of each group in turn, so that every section of the corpus has all sources."""
     return [each for row in zip_longest(*groups) for each in row if each is not None]

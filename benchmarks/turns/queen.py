@@ -30,7 +30,7 @@ _PERSON = re.compile(r"(?P<room>\d\d)\w{4}P")
 
 
 class Queen:
-    """The dialogue of one data file. Raises ``ValueError`` if it is of another kind."""
+    """The dialogue of one data file. Raises ``ValueError`` for a file of another kind."""
 
     name = "queen"
 

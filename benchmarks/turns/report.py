@@ -11,17 +11,17 @@ from benchmarks.turns.metrics import LONGEST_S, PauseScore, SceneScore
 Figures = dict[str, object]
 
 SLOW_MS = 700.0
-"""A turn that waits longer has met a slow fallback."""
+"""A turn that waits longer went through a slow fallback."""
 _PERCENTILES = (10, 50, 90, 95, 99)
 NOTICED_MS = 150.0
 """An answer heard over the user's speech for longer than this is noticed."""
 OVERLAP_COSTS, UNRECOVERED_COSTS_MS = 2.0, 2000.0
-"""Weights of a turn's total cost, in ms of waiting: for a ms of heard overlap, and for a cut whose
-two sides are never answered as one (after Raux & Eskenazi, NAACL 2009)."""
+"""Weights in a turn's total cost, in ms of waiting: for each ms of heard overlap, and for each cut
+whose two sides are never answered as one (as in Raux & Eskenazi, NAACL 2009)."""
 
 
 def parts(scores: Sequence[SceneScore]) -> dict[str, list[SceneScore]]:
-    """All, and if there are both, the real and the synthetic ones."""
+    """All scores; if there are both, also the real and the synthetic ones separately."""
     result = {
         "all": list(scores),
         "real": [score for score in scores if score.real],
@@ -116,7 +116,7 @@ def _cut_offs(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
 def _overlap(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
     groups = [score.group for score in scores]
     costs = [
-        (score.audio_ms or 0.0)  # begun too early: the user waits for nothing
+        (score.audio_ms or 0.0)  # begun too early: the user does not wait
         + OVERLAP_COSTS * score.overlap_ms
         + UNRECOVERED_COSTS_MS * score.unrecovered
         for score in scores
@@ -162,7 +162,7 @@ def _two_sentences(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figure
 def _slow(
     pairs: Sequence[tuple[float | None, str]], limit_ms: float, bootstrap: Bootstrap
 ) -> Figures:
-    """A turn that was never answered, or answered too early, also counts as slow."""
+    """The share of slow turns; one that was answered too early or never counts as slow."""
     return _share([(ms is None or ms > limit_ms, group) for ms, group in pairs], bootstrap)
 
 
@@ -190,7 +190,7 @@ def _plain(estimate: Estimate) -> Figures:
 
 
 def table(report: object) -> Iterator[str]:
-    """The main figures, one line each; [95 % interval], number of values/sources."""
+    """The main figures, one line each, with [95 % interval] and the number of values/sources."""
     assert isinstance(report, dict)
     for part, of_part in report.items():
         yield f"{part}: {_at(of_part, 'scenes')} scenes of {_at(of_part, 'sources')} sources"

@@ -1,4 +1,4 @@
-"""Unpacks "RNC" data, method 1 (Rob Northen's packer), used by old games.
+"""Unpacks "RNC" data, method 1, of Rob Northen's packer, which old games use.
 
 A packed block is a header of 18 bytes (``RNC``, 1, unpacked and packed length as 32 bits
 big-endian, two check sums, two counts), then chunks. A chunk has three Huffman tables, the number
@@ -75,7 +75,7 @@ class _Bits:
 
 
 def _table(bits: _Bits) -> _Codes:
-    """Codes of one Huffman table: shorter ones first, equal ones by symbol."""
+    """The codes of one Huffman table: shorter ones first, those of equal length by symbol."""
     lengths = [bits.take(4) for _ in range(bits.take(5))]
     codes: _Codes = {}
     code = 0
@@ -89,7 +89,7 @@ def _table(bits: _Bits) -> _Codes:
 
 
 def _value(bits: _Bits, codes: _Codes) -> int:
-    """A number: its symbol is its bit count; the highest bit is implied."""
+    """The next number: its symbol is its bit count; the highest bit is implied."""
     code = 0
     for length in range(1, 16):
         code = code << 1 | bits.take(1)

@@ -4,10 +4,10 @@
     python -m benchmarks.turns.score DIRECTORY --sweep endpointing.confidence=0.7,0.8,0.9
 
 ``DIRECTORY`` is a corpus (``benchmarks.turns.build``), or has labelled recordings of people, or
-folders of them, each scored alone (``benchmarks.harness.labels``).
+folders of them, each scored separately (``benchmarks.harness.labels``).
 
 The models hear each sound once; their results are kept in the cache directory. So the first run
-takes about as long as the corpus, and later runs take seconds.
+takes about as long as the corpus lasts, and later runs take seconds.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from benchmarks.turns.report import Figures, baseline_lines, figures, parts, tab
 from pipeline.errors import ReachyVoiceError
 
 _GROWING_MS = tuple(range(320, 961, 128))
-"""Further silences for a detector that runs repeatedly."""
+"""Later silences at which a repeatedly run detector is asked again."""
 _DELAYS = {"embedded": EMBEDDED, "by-url": BY_URL, "h100": H100, "none": NO_DELAYS}
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A corpus and the settings to score it with; ``overrides`` as for ``--set``."""
+    """A corpus and the settings to score it with; ``overrides``: as given to ``--set``."""
 
     directory: Path
     config: str | None
@@ -71,7 +71,7 @@ def score_corpus(task: Task) -> list[SceneScore]:
 
 
 def progress(scenes: Iterable[RecordedTurn]) -> Iterator[RecordedTurn]:
-    """The same, with a line on stderr every 100 scenes if they are slow."""
+    """``scenes``, with a line on stderr every 100 scenes if they are slow."""
     began = time.monotonic()
     for count, scene in enumerate(scenes, start=1):
         yield scene
@@ -103,10 +103,10 @@ def result_of(task: Task, scores: Sequence[SceneScore]) -> Figures:
 
 
 class SmartTurnAlone:
-    """Baselines on one corpus, heard once for all our settings."""
+    """The baselines on one corpus, which is heard once for all our settings."""
 
     def __init__(self, task: Task, scores: Sequence[SceneScore]) -> None:
-        """``scores`` may be of any settings."""
+        """``scores`` may come from any settings."""
         pauses = all_sites(task, (ASK_AT_MS, *_GROWING_MS))
         self._parts: dict[str, tuple[Bootstrap, list[Curve]]] = {}
         for name, part in parts(scores).items():
@@ -153,7 +153,7 @@ def main() -> None:
 
 
 def _results(task: Task, args: argparse.Namespace) -> Iterator[Figures]:
-    """One for each set of overrides."""
+    """One result for each set of overrides."""
     others = None
     for overrides in sweep(args.sweep):
         task = replace(task, overrides=(*args.sets, *overrides))

@@ -50,7 +50,7 @@ class SplicedClip:
 
 
 def utterance(clip: Clip, cuts: Sequence[Cut] = ()) -> SplicedClip:
-    """``clip`` with its natural pauses and with ``cuts``, which are at different borders."""
+    """``clip`` with its natural pauses and with ``cuts``, each at a different border."""
     whole = speech_span(clip.signal)
     short = silences(clip.signal, _SHORT_SILENCE_S)
     pieces: list[tuple[Signal, Signal]] = []
@@ -106,7 +106,7 @@ def _own_pauses(
 
 
 def _silence_at(short: Sequence[Span], at: int) -> Span:
-    """The silence around ``at``; empty if speech goes on through it."""
+    """The silence around ``at``; empty if there is none."""
     for silence in short:
         if silence.start <= at <= silence.end:
             return silence

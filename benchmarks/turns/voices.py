@@ -25,7 +25,7 @@ from benchmarks.turns.wording import WrittenTurn
 from pipeline.audio import LISTEN_RATE
 
 _NEAR_SAMPLES = LISTEN_RATE * 25 // 1000
-"""Further away are the closures inside words, such as that of the k in "the sky"."""
+"""Closures inside words, such as that of the k in "the sky", are further away."""
 _FLITE_FORMAT = re.compile(r"(?P<phone>\S+):(?P<end_s>[\d.]+)")
 
 
@@ -75,7 +75,8 @@ def _flite_phones(output: str) -> list[str]:
 
 
 def _flite_ends(output: str) -> list[float]:
-    """End of each phone in seconds. Each sentence restarts at 0, with a pause."""
+    """The end of each phone in seconds. In flite's output each sentence restarts at 0, with a
+    pause."""
     ends: list[float] = []
     before_s = latest_s = 0.0
     for match in _FLITE_FORMAT.finditer(output):

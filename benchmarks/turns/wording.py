@@ -18,7 +18,7 @@ _MARK = re.compile(r"\s*([/|~+])\s*")
 
 @dataclass(frozen=True)
 class Mark:
-    """A place for a pause: ``before`` is the text up to it, ``words`` the number of its words."""
+    """A place for a pause: ``before`` is the text up to it, which has ``words`` words."""
 
     before: str
     words: int

@@ -5,12 +5,12 @@
     python -m benchmarks.wake cost [--engine ...] [--out FILE]
 
 ``calls``: synthetic voices call it and ask something, near, far, in noise at 10 dB, and over an
-announcement of the robot, which the microphone hears: those go through a whole session, in virtual
-time, with the real VAD and recogniser; the others to the wake engine alone.
-``others``: speech and music from recordings in the
-folders (WAV, OGG, FLAC), drawn again and again at other levels and distances, sometimes
-over each other, and from the same voices. None of it is a call. ``cost``: processor time of a
-session that sleeps, without what carries its sound, in silence and while people talk.
+announcement of the robot, which the microphone hears. The last go through a whole session, in
+virtual time, with the real VAD and recogniser; the others only to the wake engine.
+``others``: speech and music from recordings in the folders (WAV, OGG, FLAC) and speech of the same
+voices, drawn again and again at various levels and distances, sometimes over each other. None of it
+is a call. ``cost``: processor time of a sleeping session, without its audio transport, in silence
+and while people talk.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from reachy_voice.testing.virtual_time import run_virtual
 
 ENGINES = ("phrase", "micro-wakeword")
 CALLS = {"phrase": "Hey Reachy", "micro-wakeword": "Okay nah boo"}
-"""As the voices read them."""
+"""The calls, spelled so that the voices say them right."""
 QUESTIONS = (", what time is it?", ", tell me a joke about robots.", ".", ", turn to the left.")
 PLACES = ("near", "far", "noise at 10 dB", "over its own speech")
 FAR_DBFS, ECHO_DBFS = -38.0, -32.0
-"""Active: of a call, and of the robot's own voice in its microphone."""
+"""Active levels of a distant call, and of the robot's own voice in its microphone."""
 ANNOUNCEMENT = (
     "It is time to get up now. The sun is shining outside, and breakfast is on the table. "
     "Please do not forget your umbrella, because it may rain in the afternoon."
@@ -72,7 +72,7 @@ class CallHeard:
 
 
 def call_scene(place: str, call: Signal, rng: np.random.Generator) -> tuple[Signal, Signal | None]:
-    """What the microphone hears; and the response from loudspeaker to microphone."""
+    """What the microphone hears, and the response from loudspeaker to microphone."""
     lead_s = 5.0 if place == "over its own speech" else LEAD_S
     sound = np.zeros(len(call) + round((lead_s + 2.0) * LISTEN_RATE), np.float32)
     start = round(lead_s * LISTEN_RATE)
@@ -156,7 +156,7 @@ def others(
     hours: float,
     kinds: dict[str, float],
 ) -> Iterator[Signal]:
-    """Pieces of ten minutes; ``kinds`` counts seconds."""
+    """Yields pieces of ten minutes; ``kinds`` counts the seconds of each kind of sound."""
     rng = np.random.default_rng(46)
     said: dict[tuple[str, str], Signal] = {}
 
@@ -173,7 +173,7 @@ def others(
 
     for _ in range(round(hours * 6)):
         sound = room_tone(600 * LISTEN_RATE, rng)
-        for layer_dbfs in (-28.0, -40.0):  # a room, and a television in the next one
+        for layer_dbfs in (-28.0, -40.0):  # this room, and a television in the next
             at = 0
             while at < len(sound):
                 signal = at_level(clip(), layer_dbfs + float(rng.uniform(-6, 6)))
@@ -214,7 +214,7 @@ def measure_others(engine: str, folders: Sequence[Path], hours: float) -> dict[s
 
 
 def wake_times(hearing: SleepEars, sound: Signal) -> list[float]:
-    """When it wakes."""
+    """The times, in s, at which the robot wakes."""
     if hearing.wake_word:
         return model_times(hearing.wake_word, sound)
     microphone, bus = SleepScene(sound), Bus()
@@ -230,7 +230,7 @@ def _texts() -> list[str]:
 
 
 def measure_cost(engine: str) -> dict[str, object]:
-    """Shares of a core."""
+    """Processor time, as shares of a core."""
     hearing, rng, speakers = ears(engine), np.random.default_rng(47), Speakers()
     silence = room_tone(60 * LISTEN_RATE, rng)
     texts = _texts()

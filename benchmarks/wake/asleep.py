@@ -1,4 +1,4 @@
-"""A session that sleeps, in virtual time, with the real VAD, recogniser and wake engine."""
+"""A sleeping session in virtual time, with the real VAD, recogniser and wake engine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.recordings import Uncancelled
 
 ECHO_DELAY_S = 0.12
 LEAD_S = 3.0
-"""Sound before a call."""
+"""How much sound comes before a call."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ class InlineUtterance:
 
 @dataclass
 class ClipVoice:
-    """Says everything in the same sound."""
+    """A voice that says everything with the same clip."""
 
     clip: Pcm
     rate: int = LISTEN_RATE
@@ -85,7 +85,7 @@ class ClipVoice:
 
 @dataclass
 class SleepEars:
-    """Real engines that hear, made once."""
+    """The real engines that hear, built once."""
 
     vad: silero.SileroVad
     stt: InlineStt
@@ -113,8 +113,8 @@ class SleepEars:
         )
 
     def called(self, sound: Signal) -> bool:
-        """Whether it hears the call, without a session: a model hears every sample anyway; the
-        recogniser gets the two seconds from ``LEAD_S`` on, less what comes before an onset."""
+        """Whether the engine hears the call, without a session. A model hears every sample anyway;
+        the recogniser gets the two seconds from ``LEAD_S`` on, without what precedes an onset."""
         if self.wake_word:
             return bool(model_times(self.wake_word, sound))
         first = round((LEAD_S - 0.3) * LISTEN_RATE)
@@ -135,7 +135,7 @@ def ears(engine: str) -> SleepEars:
 
 @dataclass
 class SleepScene:
-    """What a session hears and says. ``echo``: how its voice sounds here."""
+    """What a session hears and says. ``echo``: its voice as the microphone hears it."""
 
     sound: Signal
     echo: Signal | None = None
@@ -155,7 +155,7 @@ class SleepScene:
 
 
 async def live(session: Session, bus: Bus, microphone: SleepScene, announce: bool) -> None:
-    """Hear all of the sound in real time."""
+    """Let the session hear the whole sound at normal speed."""
     bus.tap(microphone.note)
     running = asyncio.create_task(session.run())
     loop = asyncio.get_running_loop()

@@ -3,9 +3,9 @@
     python -m benchmarks.wake.pairs FOLDER [--out FILE]
 
 Telephone dialogues of two (``NAME.flac``, ``NAME.words.json``), both voices mixed, go through whole
-sessions in virtual time with the real VAD; each person is once the one who wakes it, with the first
-words. Nothing that is said is meant for the robot. What the recogniser hears is made up: it is
-neither a call nor a farewell. With an array, the two sit 60 degrees apart.
+sessions in virtual time with the real VAD. Each person wakes the robot once, with their first
+words. Nothing that is said is meant for the robot. The recogniser's text is made up: it is neither
+a call nor a farewell. With an array, the two sit 60 degrees apart.
 """
 
 from __future__ import annotations

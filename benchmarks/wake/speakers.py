@@ -19,7 +19,7 @@ from tests.support.pico import spoken_by_pico
 from tests.support.recordings import Uncancelled
 
 NEAR_DBFS = -26.0
-"""Active level."""
+"""Active level of a nearby voice."""
 VOICES = (
     *("piper-joe", "flite awb", "flite rms", "flite slt", "flite kal16"),
     *("pico 1.0", "pico 0.8"),
@@ -35,7 +35,7 @@ class Speakers:
         self._piper = piper.build(piper.PiperOptions(), weights("piper-joe"))
 
     def say(self, voice: str, text: str, dbfs: float = NEAR_DBFS) -> Signal:
-        """At this level, without silence around it."""
+        """``text`` at the level ``dbfs``, without surrounding silence."""
         if voice.startswith("pico"):
             pcm = spoken_by_pico(text, "en", pitch=float(voice.split()[1]))
         elif voice == "piper-joe":
