@@ -1,9 +1,9 @@
-"""The dialogues that the model learns from, as the tokens that the server would send it.
+"""The dialogues that the model learns from, rendered as the tokens that the server would send it.
 
 A line of ``dialogues/*.jsonl`` is one dialogue: ``turns``, each ``[user, answer]``, with a call
 ``{"name", "arguments"}`` as a third part if the answer makes one, and ``{"result", "answer"}`` as
-a fourth if the call's result is spoken about. ``system``: its own instructions. ``tools``: the
-robot's tools are offered.
+a fourth if the answer uses the call's result. ``system``: instructions in place of the usual ones.
+``tools``: the robot's tools are offered.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from tests.support.robot_tools import USUAL_TOOLS, robot_tools
 
 FOLDER = Path(__file__).parent / "dialogues"
 USER_WEIGHT = 0.25
-"""Of the users' words: how people go on tells the model when their words are complete."""
+"""Weight of the users' words: how people continue teaches the model when words are complete."""
 _RESULTS = ('{"status": "started"}', '{"ok": true}', '{"status": "queued"}', '{"result": "done"}')
-"""What clients return for a call that is not spoken about."""
+"""What clients return for a call whose result no answer uses."""
 _BODILY = re.compile(
     r"\b(?:see|look\w*|mov\w+|danc\w+|turn\w*|camera|watch\w*|show\w*|head|antenna\w*|nod\w*"
     r"|can't|cannot|can not|face)\b",
     re.IGNORECASE,
 )
-"""Where offered tools would change the answer."""
+"""Words to which offered tools would change the answer."""
 _OWN = re.compile(r"\b(?:i|my|mine|we|our)\b", re.IGNORECASE)
 _MARKS = re.compile(r"[.,?!;:…\"]+(?=\s|$)|(?<=\s)[\"—–-]+(?=\s)")
 
@@ -57,19 +57,20 @@ class Dialogue:
 
     @property
     def recalls(self) -> bool:
-        """The last question is about its speaker, and its answer has a word of an earlier turn."""
+        """Whether the last question is about the user, and its answer has a word that the user said
+        before."""
         *earlier, (question, answer, *_) = self.turns
         told = set().union(*(_words(turn[0]) for turn in earlier[:-1]))
         return bool(_OWN.search(question) and _words(answer) & told - _words(question))
 
     def interrupted(self, by: Dialogue) -> Dialogue:
-        """Other talk comes before the last question."""
+        """The dialogue with the turns of ``by`` inserted before the last question."""
         return replace(self, turns=(*self.turns[:-1], *by.turns, self.turns[-1]))
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """``weights``: how much it counts that the model predicts each token."""
+    """``weights``: how much predicting each token counts in the loss."""
 
     tokens: list[int]
     weights: list[float]
@@ -84,7 +85,7 @@ def read(folder: Path = FOLDER) -> list[Dialogue]:
 
 
 def digest() -> str:
-    """The SHA-256 of all dialogues, which an adapter that learned from them names."""
+    """The SHA-256 of all dialogues; an adapter trained on them states it."""
     total = hashlib.sha256()
     for path in sorted(FOLDER.glob("*.jsonl")):
         total.update(path.read_bytes())
@@ -96,7 +97,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _words(text: str) -> set[str]:
-    """Those that are long enough to mean something."""
+    """The words that are long enough to mean something."""
     return {word for word in re.findall(r"\w+", text.lower()) if len(word) > 3}
 
 
@@ -104,9 +105,9 @@ def _words(text: str) -> set[str]:
 
 
 def varied(dialogues: Sequence[Dialogue], rng: random.Random) -> list[Dialogue]:
-    """One pass over the dialogues: half of them as a recogniser without marks would write the user,
-    some behind another one or around it, so that what is remembered lies further back, and some of
-    the small talk with tools that it does not need."""
+    """One pass over the dialogues. Half have the user's words without punctuation, as some
+    recognisers write them; some follow or enclose another dialogue, so that facts to remember lie
+    further back; and some small talk comes with tools that it does not need."""
     plain = [each for each in dialogues if not each.tools and not each.system]
     found = []
     for each in dialogues:
@@ -128,7 +129,7 @@ def _unmarked(dialogue: Dialogue) -> Dialogue:
 
 def tool_offer(called: set[str], rng: random.Random) -> list[Tool]:
     """The robot's usual tools as clients may offer them: described at length or in one sentence, in
-    any order, sometimes without one that is not ``called``, sometimes with another."""
+    any order, sometimes without one that is not ``called``, sometimes with an extra one."""
     usual, others = robot_tools()[:USUAL_TOOLS], robot_tools()[USUAL_TOOLS:]
     spare = [tool for tool in usual if tool.name not in called]
     if spare and rng.random() < 0.3:
@@ -152,7 +153,7 @@ def _brief(tool: Tool) -> Tool:
 
 
 class Renderer:
-    """Dialogues as samples, rendered by the server's own ``Prompts`` of ``model``."""
+    """Renders dialogues as samples, with the server's own ``Prompts`` for ``model``."""
 
     def __init__(self, model: Model) -> None:
         self._prompts = Prompts(model, LlamaCppOptions().template_arguments)
@@ -167,7 +168,7 @@ class Renderer:
         talk = list(messages(dialogue, self._talk, rng))
         tokens = self._prompts.whole([*talk, Message("user", "")], tools)
         starts = [at for at, token in enumerate(tokens) if token == self._begin]
-        tokens = tokens[: starts[-2]]  # without the empty message and the answer to it
+        tokens = tokens[: starts[-2]]  # without the empty message and its answer
         weights = [0.0] * len(tokens)
         for start, end in pairwise(starts[:-1]):
             weight, header = self._kind(tokens[start + 1 :])
@@ -187,7 +188,7 @@ class Renderer:
 def messages(
     dialogue: Dialogue, talk: ConversationSettings, rng: random.Random
 ) -> Iterator[Message]:
-    """The dialogue as the server keeps it, with results for its calls."""
+    """The dialogue as the server would keep it, with results for its calls."""
     system = dialogue.system or talk.instructions
     if dialogue.tools:
         system = f"{system}\n\n{talk.tool_instructions}"

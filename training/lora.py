@@ -1,6 +1,6 @@
-"""A LoRA adapter on a Llama-shaped network: its layers for torch, and its file for llama.cpp.
+"""A LoRA adapter for a Llama-shaped network: its layers for torch, and its file for llama.cpp.
 
-Own layers instead of a library's: twenty lines, and the base weights stay in 16 bits.
+Its own layers instead of a library's take twenty lines, and keep the base weights in 16 bits.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ PROJECTIONS: Mapping[str, str] = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-"""How transformers and llama.cpp call the matrices of a layer."""
+"""The names of a layer's matrices in transformers and in llama.cpp."""
 
 
 class LoraLinear(nn.Module):  # type: ignore[misc]
-    """A frozen matrix, plus ``b @ a`` of a low rank, which begins as zero."""
+    """A frozen matrix plus the low-rank ``b @ a``, which starts at zero."""
 
     def __init__(self, base: nn.Linear, rank: int, alpha: float, dropout: float) -> None:
         super().__init__()
@@ -43,14 +43,14 @@ class LoraLinear(nn.Module):  # type: ignore[misc]
         return {"a": self.a.data, "b": self.b.data}
 
     def forward(self, x: Tensor) -> Tensor:
-        # Dropping inputs instead, as is usual, takes longer than the matrices themselves.
+        # Dropout on the inputs, as is usual, would take longer than the matrices themselves.
         low = self.dropout(nn.functional.linear(x, self.a.to(x.dtype))) * self.scale
         result: Tensor = self.base(x)
         return result + nn.functional.linear(low, self.b.to(x.dtype))
 
 
 def attach(network: Any, rank: int, alpha: float, dropout: float) -> dict[str, LoraLinear]:
-    """Put an adapter on every projection of a frozen ``network``. By llama.cpp's names."""
+    """Freeze ``network``, put an adapter on every projection; returns them by llama.cpp's names."""
     network.requires_grad_(False)
     adapters = {}
     for number, layer in enumerate(network.model.layers):
@@ -64,20 +64,20 @@ def attach(network: Any, rank: int, alpha: float, dropout: float) -> dict[str, L
 
 
 def permute(rows: NDArray[Any], heads: int) -> NDArray[Any]:
-    """The rows of a query or key matrix in llama.cpp's order: it rotates neighbours, transformers
-    the two halves of a head."""
+    """The rows of a query or key matrix in llama.cpp's order: its rotary embedding pairs adjacent
+    rows, that of transformers the two halves of a head."""
     halves = rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:])
     return halves.swapaxes(1, 2).reshape(rows.shape)
 
 
 def restore_order(rows: NDArray[Any], heads: int) -> NDArray[Any]:
-    """``permute`` undone."""
+    """The inverse of ``permute``."""
     pairs = rows.reshape(heads, rows.shape[0] // heads // 2, 2, *rows.shape[1:])
     return pairs.swapaxes(1, 2).reshape(rows.shape)
 
 
 def read(path: Path, adapters: Mapping[str, LoraLinear], *, heads: int, kv_heads: int) -> None:
-    """Fill ``adapters`` with what ``write`` has written."""
+    """Load ``adapters`` from a file of ``write``."""
     tensors = {
         tensor.name: np.array(tensor.data, np.float32) for tensor in GGUFReader(path).tensors
     }
@@ -98,7 +98,7 @@ def write(
     alpha: float,
     notes: Mapping[str, str],
 ) -> None:
-    """Write the adapter as a GGUF in 16 bits. ``notes``: what its metadata say besides."""
+    """Write the adapter as a GGUF in 16 bits. ``notes``: further metadata."""
     writer = GGUFWriter(path, "llama")
     writer.add_string("general.type", "adapter")
     writer.add_string("adapter.type", "lora")
@@ -125,5 +125,5 @@ def _tensors(
 
 
 def _heads(name: str, heads: int, kv_heads: int) -> int:
-    """How many heads' rows llama.cpp has in another order; 0: none."""
+    """How many heads of this matrix llama.cpp orders differently; 0 if it orders none."""
     return heads if "attn_q" in name else kv_heads if "attn_k" in name else 0

@@ -3,9 +3,9 @@
     pip install torch transformers accelerate gguf
     python -m training.train --out adapter.gguf [--begin ADAPTER] [--steps 800] [--threads 2]
 
-Without ``--begin`` nothing is known at the start; with it, what an earlier adapter has learnt. Same
-data, begin and seed, same adapter, within the noise of parallel sums. A run that was cut off goes
-on from its last checkpoint (``--checkpoint``, every 30 steps).
+Starts from scratch, or with ``--begin`` from what an earlier adapter has learnt. The same data,
+begin and seed give the same adapter, within the noise of parallel sums. An interrupted run resumes
+from its last checkpoint (``--checkpoint``, every 30 steps).
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from training.dialogues import Dialogue, Renderer, Sample, digest, read, tool_of
 
 BASE = "smollm2-135m-instruct"
 RANK, ALPHA, DROPOUT = 16, 32.0, 0.05
-"""9.8 MB in 16 bits."""
+"""The adapter is 9.8 MB in 16 bits."""
 BATCH = 6
 LEARNING_RATE = 6e-4
-"""At 3e-4 two passes teach less; from 1e-3 on, facts get lost."""
+"""At 3e-4 two passes teach less; from 1e-3 on, the model forgets facts."""
 STEPS = 800
 """One and a third passes."""
 WARM_UP_STEPS = 20
 COOL_DOWN = 0.3
-"""The learning rate falls to zero over this share of the steps. Until then it is constant, so that
-a run can go on from a checkpoint with more steps than it was begun with."""
+"""The learning rate falls to zero over the last steps, this share of them. Until then it is
+constant, so that a run can resume from a checkpoint with more steps than it began with."""
 HELD_OUT = 40
-"""Dialogues whose loss is printed and that are not learned."""
+"""Dialogues left out of training; their loss is printed."""
 EVERY = 30
 """Steps between two checkpoints."""
 
@@ -66,7 +66,7 @@ class Run:
     # --- one step
 
     def loss(self, samples: Sequence[Sample]) -> Tensor:
-        """The mean loss of the weighted tokens. What all samples begin with is read once, without
+        """The weighted mean loss of the tokens. The samples' common prefix is read once, without
         gradients: with tools, it is far longer than the dialogues."""
         common = _common([sample.tokens for sample in samples])
         cache = self._read(samples[0].tokens[:common], len(samples))
@@ -139,7 +139,7 @@ class Run:
 
 
 def _common(rows: Sequence[list[int]]) -> int:
-    """How many tokens all ``rows`` begin with; each keeps some of its own."""
+    """The length of the common prefix of ``rows``; each keeps at least two tokens after it."""
     most = min(map(len, rows)) - 2
     return next((at for at in range(most) if len({row[at] for row in rows}) > 1), most)
 
@@ -150,7 +150,7 @@ def _common(rows: Sequence[list[int]]) -> int:
 def batches(
     dialogues: Sequence[Dialogue], renderer: Renderer, rng: random.Random
 ) -> list[list[Sample]]:
-    """One pass, in batches of about the same length that begin alike."""
+    """One pass, in batches of dialogues of similar length with a common beginning."""
     result = []
     groups: dict[Any, list[Dialogue]] = {}
     for each in varied(dialogues, rng):
@@ -167,7 +167,7 @@ def batches(
 
 
 def _passes(dialogues: Sequence[Dialogue], renderer: Renderer, seed: int) -> Iterator[list[Sample]]:
-    """One pass after the other, each with another variety."""
+    """One pass after the other, each varied differently."""
     for number in itertools.count():
         yield from batches(dialogues, renderer, random.Random(f"{seed} {number}"))
 
@@ -176,7 +176,7 @@ def _passes(dialogues: Sequence[Dialogue], renderer: Renderer, seed: int) -> Ite
 
 
 def start(base: Path, steps: int, seed: int) -> tuple[Run, list[list[Sample]], list[list[Sample]]]:
-    """A run, the batches that it learns, and those that it is tested on."""
+    """A run, its training batches, and its test batches."""
     torch.manual_seed(seed)
     renderer = Renderer(Model(base, LlamaCppOptions(requantize=False)))
     dialogues = read()
