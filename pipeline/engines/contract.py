@@ -1,9 +1,9 @@
 """The protocols that engine authors implement.
 
 Authors write plain blocking code. ``pipeline.workers.worker`` runs it in a thread or a child
-process, one step at a time, in priority order; ``pipeline.engines.stages`` offers the rest of the
+process, one step at a time, in priority order; ``pipeline.engines.stages`` gives the rest of the
 pipeline typed awaitable versions. An engine's ``build(options, weights)`` loads the model and warms
-it up: when it returns, the first real call is as fast as any other.
+it up, so that the first real call is as fast as any other.
 
 Scheduling is cooperative. A long call checks its ``CancelToken``; a generator yields ``None``
 between slices of work that have no result yet, so that more urgent work can run in between.
@@ -76,26 +76,26 @@ class Vad(Protocol):
     rate: int
     window_samples: int
     least_movement_db: float
-    """A sound whose timbre moves less (``hearing.timbre``) is no voice, although it may score as
-    one. 0: this engine is not deceived."""
+    """A sound whose timbre moves less than this (``hearing.timbre``) is not a voice, even if it
+    scores as one. 0: the engine needs no such check."""
 
     def open(self) -> VadStream: ...
 
 
 class WakeStream(Protocol):
-    """Listens for the call in one stream of audio."""
+    """Listens for the words that wake the robot in one stream of audio."""
 
     def called(self, pcm: Pcm) -> bool:
-        """Whether the robot was called, up to the end of ``pcm``: the next samples, int16 mono at
-        16 kHz, of any length. Quick, as it runs on the event loop."""
+        """Whether the robot has been called by the end of ``pcm``, the next samples: int16 mono at
+        16 kHz, any length. Must be quick, as it runs on the event loop."""
         ...
 
 
 class WakeWord(Protocol):
-    """A wake engine that listens to the sound itself."""
+    """A wake engine that works on the sound, not on a transcript."""
 
     calls: Sequence[str]
-    """What it listens for, as one writes it."""
+    """The words that it listens for, in normal spelling."""
 
     def open(self) -> WakeStream: ...
 
@@ -124,12 +124,13 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """The final text of one utterance; ``seconds`` is the audio it was made from. ``language``:
-    what was spoken, ISO 639-1, if the engine is sure of it; otherwise the words may show it.
-    ``language_probability``: how sure it is. Not for engines: ``invented``, why a session does not
-    count the text, which is empty then; ``doubt``, what it was, if it was invented; ``speaker``,
-    whose voice it is: a name, empty if the voice is unknown, ``None`` if nobody asked or it
-    cannot be told."""
+    """The final text of one utterance. ``seconds``: length of its audio. ``language``: the language
+    spoken, ISO 639-1, if the engine is sure of it; otherwise the words may show it.
+    ``language_probability``: how sure it is.
+
+    Not set by engines: ``invented``, why the session rejected the text, which is then empty;
+    ``doubt``, the rejected text and its scores; ``speaker``, the name of the person whose voice
+    it is, empty if the voice is unknown, ``None`` if nobody asked or it cannot be told."""
 
     text: str
     seconds: float
@@ -144,21 +145,21 @@ class Utterance(Protocol):
     """One utterance being recognised."""
 
     def feed(self, pcm: Pcm) -> Partial:
-        """Take more audio (any length). Returns new text, or an empty ``Partial``."""
+        """Take more audio of any length. Returns new text, or an empty ``Partial``."""
         ...
 
     def finish(self, cancel: CancelToken) -> Transcript:
-        """The final text, from one full-context pass over everything that was fed."""
+        """The final text, from one full-context pass over all audio fed so far."""
         ...
 
 
 class Stt(Protocol):
     rate: int
     languages: Sequence[str]
-    """Those that it recognises, ISO 639-1; empty: not listed. It is asked for one of them, or for
-    none."""
+    """Languages that it recognises, ISO 639-1; empty: not listed. ``open`` gets one of them, or an
+    empty string."""
     streams: bool
-    """Whether ``feed`` yields partial transcripts, so that they need no separate passes."""
+    """Whether ``feed`` returns partial transcripts, so that these need no separate passes."""
 
     def open(self, language: str, partials: bool) -> Utterance:
         """``language``: ISO 639-1, or empty for the model's default. ``partials``: whether
@@ -167,15 +168,15 @@ class Stt(Protocol):
 
 
 Embedding = NDArray[np.float32]
-"""Where a voice is among all voices: shape ``(n,)``, of length 1. Two of one person point in nearly
-the same direction."""
+"""Where a voice is among all voices: shape ``(n,)``, unit length. Embeddings of one person point in
+nearly the same direction."""
 
 
 class SpeakerEncoder(Protocol):
     rate: int
 
     def embed(self, pcm: Pcm, cancel: CancelToken) -> Embedding:
-        """``pcm``: speech of one person without long pauses, half a second and more."""
+        """``pcm``: speech of one person without long pauses, at least half a second."""
         ...
 
 
@@ -203,10 +204,10 @@ class Warmed:
 @dataclass(frozen=True, slots=True)
 class EndOfTurn:
     """How likely it is, 0 to 1, that the user's last words are complete, judging by the words
-    alone. The language model gets this for free when it reads them. Each engine has its own
-    measure, which is calibrated (``engines.word_scale``). At most once per reply, before everything
-    else; from a second model (``engines.llm.judged``) whenever it is ready. ``usage``: of the
-    prompt, in case the answer is never finished."""
+    alone. The language model gets this for free when it reads them. Each engine's measure is
+    calibrated by ``engines.word_scale``. At most once per reply, before everything else; from a
+    second model (``engines.llm.judged``) as soon as it is ready. ``usage``: the prompt's token
+    counts, in case the answer is never finished."""
 
     probability: float
     usage: Usage = field(default_factory=Usage, compare=False)
@@ -219,7 +220,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One complete call. ``arguments``: JSON text of an object that fits the tool's schema."""
+    """One complete call. ``arguments``: a JSON object, as text, that fits the tool's schema."""
 
     name: str
     arguments: str
@@ -261,24 +262,24 @@ class Tts(Protocol):
     rate: int
     voices: Sequence[str]
     languages: Sequence[str]
-    """Those that it speaks, ISO 639-1; empty: not listed. Requests name one of them, or none."""
+    """Languages that it speaks, ISO 639-1; empty: not listed. Requests name at most one of them."""
 
     def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
         """Speech as int16 mono at ``rate`` Hz. The first chunk should be short (about 0.2 s); later
-        ones may grow to what can be made while the earlier ones play. An engine that samples should
-        draw different random numbers for each ``request.take``."""
+        ones may be as long as can be made while the earlier ones play. An engine that samples
+        should draw different random numbers for each ``request.take``."""
         ...
 
 
 Wrong = Literal["runaway", "repetition"]
-"""Two of ``pipeline.events.FaultKind``: the voice never ends, or keeps repeating itself."""
+"""Two of ``pipeline.events.FaultKind``: the voice does not stop, or keeps repeating itself."""
 
 
 class NotSpeech(EngineError):
-    """Raised by a voice that notices a faulty clause itself, before any of it is heard.
+    """Raised by an engine that notices itself that a clause went wrong, before the fault is heard.
 
-    From second ``since_s`` on, its audio is not speech. Audio that is not sent by then is dropped,
-    and the rest is said again as take 1.
+    From second ``since_s`` on, its audio is not speech. Audio not sent by then is dropped, and the
+    rest of the clause is spoken again as take 1.
     """
 
     def __init__(self, fault: Wrong, since_s: float) -> None:

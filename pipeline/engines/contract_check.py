@@ -22,7 +22,7 @@ STOP = SimpleNamespace(cancelled=True, preempted=False, priority=0)
 
 
 def faults(kind: Kind, engine: Any) -> Iterator[str]:
-    """What the engine does otherwise than ``pipeline.engines.contract`` says. Blocks."""
+    """The ways in which the engine breaks ``pipeline.engines.contract``. Blocks."""
     checks = {
         Kind.VAD: _vad,
         Kind.TURN: _turn,
@@ -58,7 +58,7 @@ def _probability(value: Any) -> Iterator[str]:
 
 def _stt(engine: Any) -> Iterator[str]:
     utterance = engine.open(next(iter(engine.languages), ""), True)
-    for _ in range(2):  # it may be finished, fed on, and finished again
+    for _ in range(2):  # an utterance may be fed again after finish(), and finished again
         yield from _instance("feed", utterance.feed(SILENCE), Partial)
         yield from _instance("finish", utterance.finish(NEVER), Transcript)
 
@@ -111,7 +111,7 @@ def _instance(method: str, value: Any, kind: Any) -> Iterator[str]:
 
 
 def _stops(method: str, call: Any, request: object) -> Iterator[str]:
-    """A call that is cancelled from the start should give at most one item."""
+    """A call that is cancelled from the start should yield at most one item."""
     items: list[object] = []
     with suppress(Cancelled):
         for item in filter(lambda item: item is not None, call(request, STOP)):

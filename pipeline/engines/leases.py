@@ -13,7 +13,7 @@ from functools import partial
 
 
 class Leases:
-    """All leases that are held. After ``close``, new ones wait for ``open``."""
+    """All current leases. After ``close``, new leases wait for ``open``."""
 
     def __init__(self) -> None:
         self._leases: set[object] = set()
@@ -23,7 +23,7 @@ class Leases:
         self._changed = asyncio.Event()
 
     async def take(self) -> Callable[[], None]:
-        """A new lease, as what releases it, which may be called more than once."""
+        """Take a lease. Returns the function that releases it; extra calls do no harm."""
         while not self._is_open.is_set():
             await self._is_open.wait()
         lease = object()
@@ -39,7 +39,7 @@ class Leases:
         await self._until_ended(None)
 
     async def ended(self) -> None:
-        """Wait until all leases held now have ended."""
+        """Wait until all leases held at the time of the call have ended."""
         await self._until_ended(frozenset(self._leases))
 
     async def _until_ended(self, some: frozenset[object] | None) -> None:

@@ -19,13 +19,13 @@ def model_file(weights: Path | None, name: str) -> Path:
 
 
 def unreadable(path: Path, why: object) -> WeightsError:
-    """The error for a model file that its runtime refuses."""
+    """The error for a model file that the runtime cannot load."""
     return WeightsError(f"The model {path} cannot be loaded", why=str(why).strip(), fix=_REPAIR)
 
 
 def open_session(model: Path | bytes, path: Path | None = None) -> Any:
-    """An ``onnxruntime.InferenceSession`` on one CPU thread. ``path``: the file that ``model`` was
-    made from. Raises ``WeightsError``.
+    """An ``onnxruntime.InferenceSession`` on one CPU thread. ``path``: the file that the bytes in
+    ``model`` come from. Raises ``WeightsError``.
 
     These models are small and share a few cores. More threads would mean spin barriers, which cost
     far more than they gain as soon as another thread is busy.

@@ -27,7 +27,7 @@ class Kind(StrEnum):
     LLM = "llm"
     TTS = "tts"
     SPEAKER = "speaker"
-    """Runs only while somebody is enrolled (``app.people``)."""
+    """Runs only while someone is enrolled (``app.people``)."""
 
 
 CORE = (Kind.VAD, Kind.TURN, Kind.STT, Kind.LLM, Kind.TTS)
@@ -52,7 +52,8 @@ class EngineOptions(BaseModel):
 
     @property
     def judge(self) -> EngineOptions | None:
-        """Options of the local model that judges words for an LLM that cannot (``llm.judged``)."""
+        """Options of the local model that judges whether words are complete, for an LLM that cannot
+        (``llm.judged``)."""
         return None
 
     @property
@@ -71,8 +72,8 @@ class SttOptions(EngineOptions):
 
 @dataclass(frozen=True, slots=True)
 class _Spec:
-    """What every engine declares. ``options``: its section of the YAML; the option ``weights``
-    names a catalogue entry."""
+    """What every engine declares. ``options``: its section of the YAML, whose ``weights`` names a
+    catalogue entry."""
 
     name: str
     kind: Kind
@@ -82,17 +83,17 @@ class _Spec:
     extra: str = ""
     """The optional dependency group that it needs, e.g. ``embedded``."""
     modules: tuple[str, ...] = ()
-    """Import names of its packages, so that a missing one is noticed before it is needed."""
+    """Import names of the packages it needs, checked before the engine is built."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSpec(_Spec):
     """How to build one engine: ``build(options, weights)`` runs where the engine runs (maybe in a
-    child process) and gets the directory of its weights, or ``None``."""
+    child process) and gets the path of its weights directory, or ``None``."""
 
     run_in: Placement = "thread"
     longest_step_s: float | None = None
-    """If a step in a child process takes longer, it counts as hung and the child is replaced.
+    """A child process whose step takes longer counts as hung and is replaced.
     ``None``: the default of its kind (``pipeline.workers.tuning.LONGEST_STEP_S``)."""
 
 
@@ -128,7 +129,7 @@ _BUILT_IN: dict[tuple[Kind, str], str] = {
 """Modules with a ``SPEC``. Importing one imports nothing heavy."""
 
 REPLACED = {(Kind.LLM, "openai-responses"): "openai-chat"}
-"""Removed engines, and the engine that settings naming them get instead."""
+"""Removed engines, and what replaces them in settings that still name them."""
 
 
 def engine_names(kind: Kind) -> list[str]:
@@ -183,8 +184,8 @@ def require_modules(spec: AnyEngineSpec) -> None:
 
 
 class TheirOptions(EngineOptions):
-    """Base of all third-party options. Unpickled by name: a child process does not have the class
-    until it has found the engine."""
+    """Base of all third-party options. Unpickled by name: a child process has no such class until
+    it loads the engine."""
 
     kind: ClassVar[Kind]
 
@@ -208,8 +209,8 @@ def _third_party_names(kind: Kind) -> set[str]:
 
 
 def find_third_party(kind: Kind, name: str) -> AnyEngineSpec:
-    """The engine with that name. Raises ``ConfigError`` if it cannot be used, ``LookupError``
-    if it is not installed."""
+    """The spec of the third-party engine ``name``. Raises ``ConfigError`` if it cannot be used,
+    ``LookupError`` if it is not installed."""
     points = importlib.metadata.entry_points(group=f"reachy_voice.{kind}", name=name)
     if not points:
         raise LookupError(name)
@@ -237,7 +238,8 @@ def _spec(kind: Kind, name: str, thing: Any, where: str) -> EngineSpec:
 
 
 def _options(kind: Kind, name: str, theirs: Any, where: str) -> type[EngineOptions]:
-    """A model with the annotated attributes of ``theirs``; those without a default are required."""
+    """A pydantic model with the annotated attributes of ``theirs``; one without a default is
+    required."""
     fields: dict[str, Any] = {"engine": (Literal[name], name)}
     if theirs is not None:
         try:
@@ -260,7 +262,8 @@ def _options(kind: Kind, name: str, theirs: Any, where: str) -> type[EngineOptio
 
 
 def _default(theirs: Any, key: str) -> Any:
-    """The default of one attribute, or ``...``. A dataclass keeps its defaults in its fields."""
+    """The default of one attribute, or ``...`` if it has none. A dataclass keeps its defaults in
+    its fields."""
     for field in dataclasses.fields(theirs) if dataclasses.is_dataclass(theirs) else ():
         if field.name == key:
             if field.default_factory is not dataclasses.MISSING:

@@ -1,8 +1,8 @@
 """The engines as the session sees them: typed and awaitable.
 
-The ``*Stage`` protocols list what a session needs. ``pipeline.workers.stages`` has those of
-engines in workers; engines by URL (``pipeline.engines.by_url``) are their own; tests in virtual
-time have scripted ones.
+The ``*Stage`` protocols list what a session needs. ``pipeline.workers.stages`` implements them for
+engines in workers; engines by URL (``pipeline.engines.by_url``) implement them directly; tests in
+virtual time use scripted ones.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipeline.work import Work
 log = logging.getLogger("reachy_voice.tts")
 
 MOST_TOLD = 20
-"""How many languages the log names at most: clients may ask for any string."""
+"""Most languages that the log warns about: clients may ask for any string."""
 
 
 class VadStreamStage(Protocol):
@@ -40,7 +40,7 @@ class VadStage(Protocol):
 
     @property
     def least_movement_db(self) -> float:
-        """See ``pipeline.engines.contract.Vad``; 0: it says nothing."""
+        """See ``pipeline.engines.contract.Vad``; 0: no such check."""
         ...
 
     async def open(self, work: Work) -> VadStreamStage: ...
@@ -90,7 +90,7 @@ class ConversationStage(Protocol):
 class LlmStage(Protocol):
     @property
     def may_load(self) -> bool:
-        """Whether a server may be loading the model when a first word is long in coming."""
+        """Whether a late first word may mean that a server is loading the model."""
         ...
 
     def open(self) -> ConversationStage: ...
@@ -108,7 +108,7 @@ class TtsStage(Protocol):
 
 
 class KeptVoice(TtsStage, Protocol):
-    """A voice that keeps some sentences. ``rtf``: see ``Stages.voice_rtf``."""
+    """A voice that keeps the audio of some sentences. ``rtf``: see ``Stages.voice_rtf``."""
 
     rtf: float
 
@@ -136,8 +136,8 @@ class LanguageChoice:
 
 @dataclass(slots=True, eq=False)
 class Stages:
-    """Everything a session needs to hear, think and speak. Any stage may be replaced by another of
-    its kind; code that needs the same stages for longer than one call holds one of ``leases``."""
+    """Everything a session needs to hear, think and speak. Any stage may be replaced at any time;
+    code that needs the same stages for longer than one call holds one of ``leases``."""
 
     vad: VadStage
     turn: TurnStage
@@ -148,25 +148,25 @@ class Stages:
     notice_voice: KeptVoice | None = None
     """A version of ``tts`` that can speak notices even while its engine fails."""
     word_scales: dict[str, WordScale] = field(default_factory=dict)
-    """How much the language model's opinion of words is worth, for each language measured."""
+    """Per measured language: how far to trust the language model on whether words are complete."""
     speaker: SpeakerStage | None = None
     people: tuple[Person, ...] = ()
-    """Those whose voices are known. Only while there are any, and ``speaker`` runs, is it asked who
-    speaks."""
+    """The people whose voices are known. Speakers are told apart only if there are any and
+    ``speaker`` runs."""
     refused_languages: dict[str, SttStage] = field(default_factory=dict)
     """Languages that a recogniser refused; it works without them."""
 
     def hears(self, language: str) -> bool:
-        """Whether the recogniser takes ``language``, as far as is known."""
+        """Whether the recogniser supports ``language``, as far as we know."""
         languages = self.stt.languages
         return (not languages or language in languages) and (
             self.refused_languages.get(language) is not self.stt
         )
 
     def heard_language(self, asked: Sequence[str], own: str) -> tuple[str, bool]:
-        """The first of the languages that a client asked for, as it writes them, that the
-        recogniser takes; else the server's ``own``, or the only one that there is. Empty: it is
-        detected. And whether that is what was asked for."""
+        """The language to recognise, and whether it is what the client asked for: the first of
+        ``asked`` (as the client spells them) that the recogniser supports, else the server's
+        ``own``, or the only one that the recogniser has. Empty: the recogniser detects it."""
         known = self.stt.languages
         if own and not self.hears(own):
             own = known[0] if len(known) == 1 else ""
@@ -180,7 +180,7 @@ class Stages:
 
     @property
     def voice_rtf(self) -> float:
-        """Seconds that the voice takes for a second of speech; 0: not measured."""
+        """Seconds of computing per second of speech; 0: not measured."""
         return self.notice_voice.rtf if self.notice_voice else 0.0
 
     @property

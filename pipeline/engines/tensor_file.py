@@ -1,4 +1,4 @@
-"""Where the tensors of a safetensors or GGUF file lie: pieces that cover every byte, in order."""
+"""The layout of a safetensors or GGUF file: pieces that cover every byte, in order."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typing import Any, BinaryIO
 from pipeline.errors import WeightsError
 
 MOST_HEADER_BYTES = 16 << 20
-"""Of a safetensors file: some 100,000 tensors."""
+"""For a safetensors file: enough for some 100,000 tensors."""
 MOST_NAME_BYTES = 65_535
-"""Of a GGUF file."""
+"""For a GGUF file."""
 MOST_AXES = 8
 MOST_DTYPE_BYTES = 16
 SUFFIXES = (".gguf", ".safetensors")
 
 DAMAGED = OSError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError, struct.error
-"""What reading a file raises that is not well-formed."""
+"""What reading a malformed file raises."""
 
 
 class NotTensors(WeightsError):
-    """A file that is not well-formed."""
+    """The file is malformed."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSegment:
-    """``item``: bytes that change together, an element or a block of a quantised tensor. ``kind``:
-    type and shape; tensors that differ in it cannot be compared item by item. Names of pieces that
-    are no tensors begin with ``@``."""
+    """``item``: bytes that change together: one element, or one block of a quantised tensor.
+    ``kind``: type and shape; only tensors of one kind can be compared item by item. Names of
+    pieces that are not tensors begin with ``@``."""
 
     name: str
     start: int
@@ -42,12 +42,12 @@ class FileSegment:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a tensor."""
+        """For tensors only."""
         return tuple(json.loads(self.kind[self.kind.index("[") :]))
 
 
 def pieces_of(path: Path) -> list[FileSegment]:
-    """Raises ``NotTensors``."""
+    """All pieces of the file. Raises ``NotTensors``."""
     size = path.stat().st_size
     with path.open("rb") as file:
         try:
@@ -64,7 +64,8 @@ def pieces_of(path: Path) -> list[FileSegment]:
 
 
 def _cover(pieces: Iterable[FileSegment], size: int) -> list[FileSegment]:
-    """In order, with those between them. Raises ``ValueError`` if two overlap or have one name."""
+    """``pieces`` in order, and the gaps between them. Raises ``ValueError`` if two pieces overlap
+    or share a name."""
     segments: list[FileSegment] = []
     at = gaps = 0
     in_order = sorted(pieces, key=lambda each: (each.start, each.size))
@@ -85,7 +86,7 @@ def _cover(pieces: Iterable[FileSegment], size: int) -> list[FileSegment]:
 
 
 def safetensors(file: BinaryIO, size: int, most_header_bytes: int) -> tuple[Any, list[FileSegment]]:
-    """The metadata, as they are in the file, and the pieces. Raises one of ``DAMAGED``."""
+    """The metadata as they are in the file, and the pieces. Raises any of ``DAMAGED``."""
     start = file.read(8)
     length = int.from_bytes(start, "little")
     if len(start) < 8 or not 2 <= length <= min(most_header_bytes, size - 8):
@@ -112,14 +113,14 @@ def _tensor(name: str, entry: dict[str, Any], data: int) -> FileSegment:
         raise ValueError(f"the place or the shape of {name!r} is wrong")
     size, count = last - first, math.prod(shape)
     item = size // count if count and size % count == 0 else 0
-    item = item if 1 <= item <= MOST_DTYPE_BYTES else 1  # smaller than a byte, or no such type
+    item = item if 1 <= item <= MOST_DTYPE_BYTES else 1  # below one byte, or not a real type
     return FileSegment(name, data + first, size, item, f"{entry['dtype']} {shape}")
 
 
 # --- GGUF --------------------------------------------------------------------------------------
 
 _SCALAR_BYTES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
-"""Of ``enum gguf_type``, without texts and lists."""
+"""``enum gguf_type`` -> bytes, for all types but texts and lists."""
 _UINT32, _TEXT, _LIST = 4, 8, 9
 BLOCK_BYTES: Mapping[int, Mapping[int, int]] = {
     1: {0: 4, 1: 2, 24: 1, 25: 2, 26: 4, 27: 8, 28: 8, 30: 2},
@@ -129,12 +130,12 @@ BLOCK_BYTES: Mapping[int, Mapping[int, int]] = {
     256: {10: 84, 11: 110, 12: 144, 13: 176, 14: 210, 15: 292, 16: 66, 17: 74, 18: 98, 19: 50}
     | {21: 110, 22: 82, 23: 136, 29: 56, 34: 54, 35: 66},
 }
-"""Numbers in a block -> ``enum ggml_type`` -> bytes. Tensors of other types are gaps, which
+"""Numbers in a block -> ``enum ggml_type`` -> bytes. Tensors of other types count as gaps, which
 are compared byte by byte."""
 
 
 def _gguf(file: BinaryIO) -> Iterator[FileSegment]:
-    """The counts, each entry of the metadata, the descriptions of the tensors, each tensor."""
+    """In file order: the counts, each metadata entry, all tensor descriptions, each tensor."""
     version, tensors, entries = _unpack(file, "IQQ")
     if version not in (2, 3):
         raise ValueError(f"version {version} of GGUF is not known")
@@ -174,7 +175,7 @@ def _name(file: BinaryIO) -> str:
 
 
 def _skip(file: BinaryIO, kind: int) -> None:
-    """Pass a value."""
+    """Skip a metadata value."""
     count = 1
     if kind == _LIST:
         kind, count = _unpack(file, "IQ")
@@ -187,7 +188,7 @@ def _skip(file: BinaryIO, kind: int) -> None:
 
 
 def _head(file: BinaryIO) -> tuple[str, tuple[int, ...], int, int]:
-    """Name, shape, type and place of a tensor."""
+    """Name, shape, type and offset of a tensor."""
     name, (axes,) = _name(file), _unpack(file, "I")
     if axes > MOST_AXES:
         raise ValueError(f"{name!r} has {axes} axes")

@@ -1,4 +1,4 @@
-"""On which device torch runs an engine, and how precisely. Import torch only where it runs."""
+"""Which device torch runs an engine on, and with what precision. Imports torch only when needed."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class TorchPlace:
 
 
 def place(kind: str, device: str, precision: str, threads: int) -> TorchPlace:
-    """Resolve ``auto`` on this machine. ``kind``: the engine's section of the settings;
-    ``threads``: on a CPU. Raises ``EngineError`` for a device that the machine lacks."""
-    # Waiting OpenMP threads must not spin on cores that other engines need; it is read once.
+    """Resolve ``auto`` on this machine. ``kind``: the engine's section of the settings.
+    ``threads``: CPU threads. Raises ``EngineError`` for a device that the machine lacks."""
+    # Idle OpenMP threads must not spin on cores that others need. Read when OpenMP loads.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     import torch
 

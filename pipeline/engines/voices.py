@@ -1,6 +1,6 @@
-"""Whose voice it is: compares embeddings. Pure.
+"""Tells whose voice it is by comparing embeddings. Pure.
 
-The numbers are for the engine ``resemblyzer``, by ``benchmarks.speakers`` and
+The numbers are for the engine ``resemblyzer``, from ``benchmarks.speakers`` and
 ``benchmarks.speakers.household``.
 """
 
@@ -16,34 +16,35 @@ from pipeline.engines.contract import Embedding
 from pipeline.errors import ReachyVoiceError
 
 LEAST_S = 0.6
-"""Less speech than this says nothing about whose it is."""
+"""Less speech is not enough to tell whose it is."""
 MOST_S = 8.0
-"""More speech than this says no more, and takes time."""
+"""More speech adds nothing and takes time."""
 ENROLMENT_S = 20.0
 """How much speech a person's voice is learned from."""
 PIECE_S = 2.0
-"""It is learned in such pieces, to see whether all are of one person."""
+"""It is learned in pieces of this length, to check that all are one person's."""
 LIKENESS = ((1.0, 0.76), (2.0, 0.76), (4.0, 0.77), (8.0, 0.80))
-"""Seconds of speech, and the cosine from which on it is taken for a person's."""
+"""Seconds of speech, and the lowest cosine at which they count as a person's."""
 FAR = 0.65
-"""Whoever is less alike is surely a stranger, and remembered."""
+"""A voice with a lower cosine is surely a stranger's, and is remembered."""
 NEARER = 0.04
-"""It must be so much nearer to the person than to any stranger."""
+"""By how much the cosine with the person must exceed that with any stranger."""
 SAME_STRANGER = 0.8
-"""Two voices with a higher cosine are taken for one stranger's."""
+"""Voices with a higher cosine count as one stranger's."""
 MOST_STRANGERS = 24
-"""More of them are forgotten, the oldest first."""
+"""Beyond this, the oldest are forgotten."""
 TWO_VOICES = 0.72
-"""If the two most different halves of an enrolment are less alike, two people spoke: of 300
-mixtures of two, 77 % are at 0.70 and 90 % at 0.75; of 30 recordings of one, none at 0.72."""
+"""If the two most different halves of an enrolment have a lower cosine, two people spoke. Of 300
+mixtures of two people, 77 % are below 0.70 and 90 % below 0.75; of 30 recordings of one person,
+none is below 0.72."""
 
 _FRAME = LISTEN_RATE // 50
 _NEAR_DB = 10.0
-"""So far below the loud parts, nobody speaks, or somebody farther away. In 7 homes of
-``benchmarks.speakers.household`` with a television at -12 dB 76 of 94 turns are answered, and 6 of
-the television's; with 20 dB 59 of 93, and 15."""
+"""Sound this far below the loud parts is a pause, or somebody farther away. In 7 homes of
+``benchmarks.speakers.household`` with a television at -12 dB, 76 of 94 turns are answered, and 6 of
+the television's; with 20 dB here, 59 of 93, and 15."""
 _AROUND = 5
-"""Frames beside the loud ones that are kept: words fade."""
+"""How many frames on either side of a loud one are kept, as words fade."""
 
 
 class EnrolmentError(ReachyVoiceError):
@@ -59,7 +60,7 @@ class Person:
 
 
 def speech_in(pcm: Pcm) -> Pcm:
-    """``pcm`` (16 kHz) without its pauses, and what is far softer than the rest."""
+    """``pcm`` (16 kHz) without its pauses and without sound far softer than the rest."""
     frames = pcm[: len(pcm) // _FRAME * _FRAME].reshape(-1, _FRAME).astype(np.float32)
     if not len(frames):
         return pcm[:0]
@@ -70,21 +71,21 @@ def speech_in(pcm: Pcm) -> Pcm:
 
 
 class Strangers:
-    """Tells whose voice it is, and remembers the voices that were nobody's, in memory and as long
-    as the session lasts: whom a television's speaker resembles most is that speaker."""
+    """Tells whose voice it is. Remembers strangers' voices in memory for the length of the session,
+    so that a voice from a television is matched to itself rather than to a person."""
 
     def __init__(self) -> None:
         self._sums: list[Embedding] = []
-        """Of each stranger's embeddings."""
+        """For each stranger, the sum of the embeddings."""
         self._turn: object = None
         self._nobody: Embedding | None = None
-        """The newest voice of that turn, if it was surely nobody's."""
+        """The newest embedding of that turn, if it is surely a stranger's."""
 
     def name(
         self, people: Sequence[Person], embedding: Embedding, speech_s: float, turn: object
     ) -> str:
-        """The name of the person whose voice it is; empty: nobody's. ``turn``: the same for all
-        looks at one turn, which says nothing about itself."""
+        """The name of the person whose voice it is; empty: a stranger's. ``turn``: identifies the
+        turn; a turn's own voice is not compared with itself."""
         if turn is not self._turn:
             self._remember()
         self._turn, self._nobody = turn, None
@@ -113,12 +114,12 @@ def _unit(vector: Embedding) -> Embedding:
 
 
 def mean_of(embeddings: Sequence[Embedding]) -> Embedding:
-    """Their direction, of length 1."""
+    """The mean direction, of length 1."""
     return _unit(np.mean(np.stack(embeddings), axis=0, dtype=np.float32))
 
 
 def learned(pieces: Sequence[Embedding]) -> Embedding:
-    """The voice in all ``pieces`` of a recording. Raises ``EnrolmentError`` if there are two."""
+    """The voice in all ``pieces`` of a recording. Raises ``EnrolmentError`` if they hold two."""
     whole = np.stack(pieces)
     odd = whole[int(np.argmin(whole @ mean_of(pieces)))]
     other = whole[int(np.argmin(whole @ odd))]

@@ -1,4 +1,4 @@
-"""How much a language model's probability that words are complete is worth, per model and language.
+"""Calibrates a language model's probability that words are complete, per model and language.
 
 Models differ: one ends every second sentence where another continues. So each model is tried once
 on known sentences (``config/languages``), whole and cut. A logistic regression on the logarithm of
@@ -15,17 +15,17 @@ from dataclasses import dataclass
 import numpy as np
 
 CutSentence = tuple[str, str]
-"""The part of a sentence after which more must follow, and the rest of it."""
+"""The first part of a sentence, which cannot stand alone, and the rest of it."""
 LEAST = 1e-6
-"""Smaller probabilities count as this."""
+"""Smaller probabilities are raised to this."""
 _STEPS = 30
 _LEAST_SLOPE = 0.05
-"""Below this, on values of unit variance, the model cannot tell."""
+"""With a smaller slope, on values of unit variance, the model cannot tell the two apart."""
 _RIDGE = 1 / 32
-"""For each answer. Keeps the slope finite if the model separates all sentences."""
+"""Per answer. Keeps the slope finite if the model separates all sentences."""
 _CUT_WEIGHT = 2.0
-"""Of a cut sentence; a whole one has 1. People pause within what they say more often than models
-think. Together with the ridge it brings pauses that are cut from 22.6 to 15.6 %
+"""Weight of a cut sentence; a whole one has 1. People pause within a turn more often than models
+think. Together with the ridge it lowers the share of pauses that are cut from 22.6 to 15.6 %
 (``benchmarks.turns``, tuning part)."""
 
 
@@ -44,8 +44,8 @@ class WordScale:
 
 
 UNMEASURED = WordScale(slope=0.44, even=0.00721)
-"""The scale for English of SmolLM2-135M with the adapter of the default, used until the model has
-been measured."""
+"""The English scale of SmolLM2-135M with the default adapter, used until the model has been
+measured."""
 
 
 def scale_of(scales: Mapping[str, WordScale], language: str) -> WordScale:
@@ -61,7 +61,7 @@ def scale_of(scales: Mapping[str, WordScale], language: str) -> WordScale:
 
 
 def fitted(cut: Sequence[float], whole: Sequence[float]) -> WordScale:
-    """The scale that separates the two best."""
+    """The scale that best separates the model's answers on cut and whole sentences."""
     logs = np.log(np.maximum([*cut, *whole], LEAST))
     complete = np.array([0.0] * len(cut) + [1.0] * len(whole))
     share = np.array([_CUT_WEIGHT] * len(cut) + [1.0] * len(whole))

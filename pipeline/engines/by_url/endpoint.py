@@ -3,8 +3,8 @@
     async with endpoint.ask("chat/completions", body, work, private) as exchange:
         async for event in exchange.events(): ...
 
-Leaving the block in any way closes the request. If the answer is unfinished, the connection closes
-too, which tells the server that the result is no longer wanted.
+Leaving the block in any way closes the request. If the answer is unfinished, the connection is
+closed too, which tells the server to stop.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from pipeline.work import Cancelled, Priority, Work
 T = TypeVar("T")
 
 STALLED_S = 1.0
-"""After this much silence in a request, the server is probed: llama-server closes its port when
-told to end, but not the answers that it has begun."""
+"""After this much silence in a request, the server is probed: llama-server, when told to exit,
+closes its port but not the answers that it has begun."""
 LOADING_S = 180.0
-"""Longest wait while a server loads its model or asks to wait. Ollama and LM Studio load it on its
-first request, large ones in a minute or two."""
+"""Longest wait while a server loads its model or asks to wait. Ollama and LM Studio load a model on
+its first request; large ones take a minute or two."""
 ASLEEP_S = 240.0
-"""A server that has not answered for so long may have unloaded its model, as Ollama after 5 min."""
+"""A server that has been idle this long may have unloaded its model; Ollama does after 5 min."""
 LOADING_AGAIN_S = (0.25, 0.5)
-"""Pauses before a request that met a loading server is repeated; the last one repeats."""
+"""Pauses before retrying a request while the server loads; the last one repeats."""
 MOST_ERROR_BYTES = 64 * 1024
 MOST_BODY_BYTES = 16 * 1024 * 1024
 
@@ -70,7 +70,7 @@ class HttpExchange:
         self.answer: HttpResponse
         """Set once it has begun."""
         self.waited_s = 0.0
-        """Time spent waiting for the server, without the reader's own time."""
+        """Time spent waiting for the server, without the time the caller spends between reads."""
         self._work = work
         self._place = place
         self._between_s = options.between_s
@@ -80,10 +80,10 @@ class HttpExchange:
         self._now: asyncio.Timeout | None = None
         self._on_stall = on_stall
         self._end: Exception | None = None
-        """Why it is ended early."""
+        """Why the exchange was ended early."""
         self._first_piece = b""
         self.is_over = asyncio.Event()
-        """Set once the server is no longer at its answer, as far as we know."""
+        """Set once the server has, as far as we know, stopped working on the answer."""
         self.closed = False
 
     def is_abandoned(self, client: int) -> bool:
@@ -92,7 +92,7 @@ class HttpExchange:
 
     @property
     def has_begun(self) -> bool:
-        """Whether part of an answer, which is no error, has arrived."""
+        """Whether part of an answer that is not an error has arrived."""
         return self._limit[1] == "between_s" and self.answer.status == 200
 
     @property
@@ -113,8 +113,8 @@ class HttpExchange:
                 yield piece
 
     async def events(self) -> AsyncGenerator[str, None]:
-        """The data of the body's server-sent events. Comments, which some servers send to keep a
-        connection open, do not count as a sign of life."""
+        """The data of the body's server-sent events. Comments, which some servers send as
+        keep-alives, do not count as a sign of life."""
         if self.content_type != "text/event-stream":
             kind = self.content_type or "a body without a type"
             raise garbled(self._place, f"expected an event stream, got {kind}")
@@ -145,7 +145,8 @@ class HttpExchange:
         return whole[:most_bytes]
 
     async def peek(self) -> bytes:
-        """The body's first piece, which is read again. Raises ``EngineError``, ``Cancelled``."""
+        """The body's first piece; later reads return it again. Raises ``EngineError``,
+        ``Cancelled``."""
         async with aclosing(self._raw()) as raw:
             self._first_piece = await anext(raw, b"")
         return self._first_piece
@@ -163,7 +164,7 @@ class HttpExchange:
     # -- waiting
 
     async def until(self, awaitable: Awaitable[T]) -> T:
-        """Raises ``Cancelled``, or ``EngineError`` if it takes too long."""
+        """Await it within the time limit. Raises ``Cancelled``, or ``EngineError`` if too slow."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         is_over = self._work.cancelled or self._end
@@ -193,7 +194,7 @@ class HttpExchange:
             self._interrupt()
 
     def extend(self, first_s: float) -> None:
-        """Wait ``first_s`` in all, at least, for the answer to begin."""
+        """Allow at least ``first_s`` in all for the answer to begin."""
         limit_s, option = self._limit
         more_s = first_s - limit_s
         if option != "first_s" or more_s <= 0:
@@ -204,7 +205,7 @@ class HttpExchange:
             self._now.reschedule(when + more_s)
 
     def end(self, reason: Exception) -> None:
-        """Raise ``reason`` where its answer is waited for."""
+        """Make the caller that waits for the answer raise ``reason``."""
         self._end = reason
         self._interrupt()
 
@@ -224,27 +225,27 @@ class Endpoint:
         doubt: Callable[[EngineError | None], None],
         on_load: Callable[[], None],
     ) -> None:
-        """``doubt`` is called with what shows that the server cannot be used, or ``None`` if it may
-        be down; ``on_load`` when it answers after it was loading its model."""
+        """``doubt`` is called with the error that shows the server to be unusable, or ``None`` if
+        it may be down; ``on_load`` at the first answer after the server loaded its model."""
         self.place = place
         self.options = options
         self.problem: str | None = None
         """Why no requests are made now."""
         self.loading = False
-        """Whether it is loading its model, or asks to wait: requests wait for it."""
+        """Whether the server is loading its model or asks to wait: requests then wait."""
         self.patience_s = options.first_s
         """Longest wait for an answer to begin."""
         self.last_used = 0.0
         """When the last request ended, in loop time."""
         self.last_answered = 0.0
-        """When the server was last seen to use its model, or to take too long for loading it."""
+        """When the server last used its model or timed out, in loop time."""
         self._pool = pool
         self._doubt = doubt
         self._on_load = on_load
         self._places = Places(options.max_requests)
         self._under_way: set[HttpExchange] = set()
         self._answers: set[HttpExchange] = set()
-        """Those that a server may be at."""
+        """Answers that the server may still be working on."""
 
     @property
     def busy(self) -> bool:
@@ -258,12 +259,12 @@ class Endpoint:
         self._places.resize(min(most, slots) if slots else most)
 
     def wait_longer(self) -> None:
-        """The server is loading its model: requests wait for it."""
+        """Give pending requests more time: the server is loading its model."""
         for exchange in self._under_way:
             exchange.extend(LOADING_S)
 
     def end(self, reason: Exception) -> None:
-        """End all requests: they raise ``reason``."""
+        """End all requests; they raise ``reason``."""
         for exchange in list(self._under_way):
             exchange.end(reason)
 
@@ -275,9 +276,9 @@ class Endpoint:
         work: Work,
         private: Iterable[str] = (),
     ) -> AsyncIterator[HttpExchange]:
-        """Send ``body`` to ``path`` and wait for the answer to begin, and before that, unless the
-        work is only reading ahead, for the model to be loaded. ``private``: what people said
-        in it. Raises ``EngineError`` (including ``PromptTooLong``) and ``Cancelled``."""
+        """Send ``body`` to ``path`` and wait for the answer to begin. If the model is loading, wait
+        for that first, unless the work only reads ahead. ``private``: the people's words in
+        ``body``. Raises ``EngineError`` (including ``PromptTooLong``) and ``Cancelled``."""
         waits_s = 0.0
         async with AsyncExitStack() as stack:
             for pause_s in chain(LOADING_AGAIN_S, repeat(LOADING_AGAIN_S[-1])):
@@ -320,7 +321,7 @@ class Endpoint:
             work.watch(exchange, exchange.changed)
             try:
                 for earlier in [each for each in self._answers if each.is_abandoned(work.client)]:
-                    # llama-server would read this prompt beside that answer, without its cache.
+                    # Else llama-server reads this prompt in another slot, without the cache.
                     await exchange.until(earlier.is_over.wait())
                 exchange.answer = await self._answer(path, body, exchange)
                 self._answers.add(exchange)

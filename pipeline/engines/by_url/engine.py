@@ -1,7 +1,7 @@
-"""One engine by URL: an assistant has it in place of a worker.
+"""One engine by URL; an assistant uses it in place of a worker.
 
-``run`` waits until the server answers, then probes it: often while any engine by URL is used, so
-that a connection is open for the next request, and rarely otherwise. If a request finds the server
+``run`` waits until the server answers, then probes it: often while any engine by URL is in use, to
+keep a connection open for the next request, and rarely otherwise. If a request finds the server
 down, all requests fail at once, ``problem`` says why, and the server is probed at growing
 intervals until it is back.
 """
@@ -39,14 +39,14 @@ USED_S, USED_FOR_S = 4.0, 60.0
 speech servers use, closes a connection after 5 s without a request."""
 UNUSED_S = 30.0
 ASKS_TO_WAIT = "asks to wait"
-"""Prefix of the problem of an engine whose requests wait, as while its server loads the model:
-clients can connect."""
+"""Prefix of ``problem`` while requests only have to wait, such as for the server to load its model:
+clients can still connect."""
 KEEP_WARM_S = 240.0
 """Time without a request until ``keep_warm`` makes one: Ollama unloads a model after 5 min."""
 
 
 class UrlEngine:
-    """Its subclasses, one for each kind, have what sessions call (``pipeline.engines.stages``)."""
+    """Each kind has a subclass, which adds what sessions call (``pipeline.engines.stages``)."""
 
     def __init__(self, kind: Kind, options: UrlOptions, pool: Pool) -> None:
         self.name = f"{kind} {options.engine}"
@@ -55,8 +55,8 @@ class UrlEngine:
         self.ready = asyncio.Event()
         """Set while it is ready."""
         self.on_absence: Callable[[], None] | None = None
-        """Called if its server is not there in ``start_s``, which is an error without this. The
-        server is waited for further."""
+        """Called if the server does not answer within ``start_s``; ``run`` then goes on waiting.
+        Without a callback, that is an error."""
         self.place = EngineAddress(kind, options.url, options.key)
         self.endpoint = Endpoint(self.place, options, pool, self._doubt, self._note_loaded)
         self.options = options
@@ -84,15 +84,15 @@ class UrlEngine:
             self.ready.set()
 
     async def warm_up(self) -> None:
-        """Make the server load its model, by a small request."""
+        """Make the server load its model with a small request."""
         raise NotImplementedError
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Wait for the server, call ``ready``, then watch it until ``close``. Raises
-        ``EngineError`` if it does not answer in time (``on_absence``), or does not match the
-        settings."""
+        ``EngineError`` if the server does not answer in time (see ``on_absence``) or does not
+        match the settings."""
         try:
-            # ``close`` expires this time-out: that ends any wait without a second task.
+            # ``close`` expires this time-out, which ends any wait without a second task.
             async with asyncio.timeout(0 if self._closing else None) as self._life:
                 await self._until_there()
                 ready()
@@ -153,7 +153,7 @@ class UrlEngine:
                 await self._look()
                 if self.endpoint.busy and self.server.loaded is False:
                     raise loading(self.place)
-                if not (self.endpoint.busy and self.endpoint.loading):  # that request will tell
+                if not (self.endpoint.busy and self.endpoint.loading):  # else that request tells
                     if self.problem:
                         await self._load_model()
                         log.info("the %s engine is back", self.name)
@@ -185,8 +185,8 @@ class UrlEngine:
         self.endpoint.limit(self.server.slots)
 
     async def _load_model(self) -> None:
-        """The engine is ready once its model is loaded. Raises ``Unreachable``, ``ServerTimeout``
-        and ``Misconfiguration``; other errors are left to the requests that meet them."""
+        """Load the model; the engine is then ready. Raises ``Unreachable``, ``ServerTimeout`` and
+        ``Misconfiguration``; other errors are left to later requests."""
         if self.server.missing or (self.options.warm_up and self.server.family is not OPENAI):
             await self.use_model()
             # Some report the context size only for a loaded model.
@@ -194,8 +194,8 @@ class UrlEngine:
         self.problem = None
 
     async def use_model(self) -> None:
-        """Make one small request. Raises as above, and ``Misconfiguration`` if the server neither
-        lists nor serves the model."""
+        """Make one small request. Raises the same errors; ``Misconfiguration`` also if the server
+        neither lists nor serves the model."""
         self.problem = "its server is loading the model"
         self.endpoint.problem = None  # for this one request
         self.endpoint.patience_s = LOADING_S
@@ -221,7 +221,7 @@ class UrlEngine:
             self.endpoint.patience_s = self.options.first_s
 
     async def _keep_warm(self) -> None:
-        """Have the server use its model, if it is wanted and nothing else did."""
+        """With ``keep_warm``, make the server use its model if nothing else did lately."""
         idle_s = asyncio.get_running_loop().time() - self.endpoint.last_used
         if not self.options.keep_warm or self.endpoint.busy or idle_s < KEEP_WARM_S:
             return
@@ -240,12 +240,13 @@ class UrlEngine:
             self.endpoint.wait_longer()
 
     def _note_loaded(self) -> None:
-        """A request was answered that had waited for the model."""
+        """The server answered a request that had waited for the model."""
         self.problem = None
         log.info("the %s engine is back", self.name)
 
     def _doubt(self, error: EngineError | None) -> None:
-        """A request was not answered, or not yet: probe at once. ``error``: the server is gone."""
+        """A request got no answer, or none yet: probe at once. ``error``: set if the server is
+        gone."""
         if error and not self._closing:
             self._note_absence(error)
         self._doubtful = True

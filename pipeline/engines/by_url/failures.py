@@ -1,7 +1,7 @@
-"""What can go wrong with a server, in messages that tell a person what to do.
+"""Errors for everything that can go wrong with a server; each tells the user what to do.
 
 A server's error message may quote the conversation. Errors are logged and conversations are not, so
-``without`` masks every word of the conversation in it.
+``without`` masks every word of the conversation in the message.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MOST_SHOWN_CHARS = 240
 
 
 class ServerLoading(Unreachable):
-    """The server is loading its model, or asks to wait: requests wait for it."""
+    """The server is loading its model or asks to wait; requests wait for it."""
 
     retry_s = 0.0
-    """How long it asks to wait."""
+    """How long the server asks to wait."""
 
 
 class ConnectionLoss(Unreachable, EngineCrashed):
@@ -38,7 +38,7 @@ class Misconfiguration(EngineError):
 
 
 class ServerFailure(EngineCrashed):
-    """The server failed at this request; some do if their chat template refuses it."""
+    """The server failed on this request; some do when their chat template rejects it."""
 
 
 class ServerOverload(EngineError):
@@ -92,8 +92,8 @@ def loading(place: EngineAddress) -> ServerLoading:
 
 
 def broke_off(place: EngineAddress, why: str) -> EngineError:
-    """The error for a failure in the middle of an answer: behind one URL there may be several
-    processes, and another one can answer."""
+    """The error for a failure in the middle of an answer. It does not mean that the server is down:
+    one URL may lead to several processes."""
     return EngineCrashed(f"{place.who} broke off its answer", why=why, fix="Check its log")
 
 
@@ -137,30 +137,31 @@ _TOO_LONG = re.compile(
     r"|less than \d+ tokens|maximum prompt length|reduce the length",
     re.IGNORECASE,
 )
-"""How vLLM, llama-server, OpenAI, LM Studio, SGLang, TGI, TabbyAPI and others word it."""
+"""How vLLM, llama-server, OpenAI, LM Studio, SGLang, TGI, TabbyAPI and others say that a prompt is
+too long."""
 _EXCEEDS = re.compile(
     r"\b(?:prompt|input|token)s?\b.{0,60}(?:too (?:long|large)|exceed|longer than|<=)",
     re.IGNORECASE,
 )
-"""The same, unless the limit is another one."""
+"""The same, unless ``_RATE`` or ``_SIZE`` shows that another limit is meant."""
 _RATE = re.compile(r"\bper (?:second|min|hour|day)|\brate.?limit|\bquota", re.IGNORECASE)
 _SIZE = re.compile(
     r"^(?!.*\btokens?\b).*(?:image|picture|photo|pixel|audio|video|\bfile|\d ?[kmg]i?b\b|bytes)",
     re.IGNORECASE | re.DOTALL,
 )
-"""Of what no shorter prompt makes smaller."""
+"""Limits on files and media, which a shorter prompt does not help with."""
 _OF_THE_SERVER = frozenset({401, 403, 404, 429, 503})
-"""HTTP statuses that are not about the prompt, though their messages may speak of tokens."""
+"""HTTP statuses that are not about the prompt, though their messages may mention tokens."""
 _STATUS = re.compile(r"[45]\d\d", re.ASCII)
 _LIMIT = re.compile(r"(?:context length is|context size|limit is)\D{0,12}(\d+)", re.IGNORECASE)
 _ASKED = re.compile(r"(?:requested|request|prompt|contains|has)\D{0,40}?(\d+)", re.IGNORECASE)
 
 
 def complaint(status: int, body: Any) -> Complaint:
-    """Parse the body of an error, as these servers write it: ``{"error": {...}}`` (OpenAI, vLLM,
-    llama-server, Ollama), ``{"error": "..."}`` (LM Studio), flat (older vLLM), ``{"detail": ...}``
-    (FastAPI), or the first in a list (Gemini). Some proxies send an error with status 200; the
-    status meant is in its body."""
+    """Parse the body of an error. Formats: ``{"error": {...}}`` (OpenAI, vLLM, llama-server,
+    Ollama), ``{"error": "..."}`` (LM Studio), flat (older vLLM), ``{"detail": ...}`` (FastAPI),
+    or the first entry of a list (Gemini). Some proxies send an error with HTTP status 200; the
+    real status is then in the body."""
     body = first_of(body)
     error = body.get("error", body.get("detail", body)) if isinstance(body, dict) else body
     if isinstance(error, list):  # FastAPI's list of problems repeats the input
@@ -172,7 +173,7 @@ def complaint(status: int, body: Any) -> Complaint:
     status = _status_in(error) if status == 200 else status
     kinds = [error[key] for key in ("type", "code") if isinstance(error.get(key), str)]
     listed = any(kind in _TOO_LONG_KINDS for kind in kinds)
-    # What has begun to answer (0) has taken the prompt.
+    # A server that has begun to answer (0) has accepted the prompt.
     long = status != 0 and (listed or _is_too_long(status, message))
     limit, length = _LIMIT.search(message), _ASKED.search(message)
     return Complaint(
@@ -185,13 +186,13 @@ def complaint(status: int, body: Any) -> Complaint:
 
 
 def first_of(body: Any) -> Any:
-    """An answer that stands in a list, as Gemini's errors do."""
+    """``body``, taken out of its list if it is an error in a list, as Gemini sends."""
     is_list = isinstance(body, list) and body and isinstance(body[0], dict) and "error" in body[0]
     return body[0] if is_list else body
 
 
 def _problem(entry: Mapping[str, Any]) -> str:
-    """A field of the body, and what is wrong with it."""
+    """The name of a field of the body, and what is wrong with it."""
     place = entry.get("loc")
     field = [str(name) for name in place[1:2]] if isinstance(place, list) else []
     return ": ".join((*field, str(entry.get("msg", ""))))
@@ -205,7 +206,7 @@ def _is_too_long(status: int, message: str) -> bool:
 
 
 def retry_after_s(header: str) -> float:
-    """Seconds from now in a ``Retry-After`` header; 0 if it has none."""
+    """Seconds from now according to a ``Retry-After`` header; 0 if it is invalid."""
     if header.strip().isdecimal():
         return float(header)
     try:
@@ -220,7 +221,7 @@ def _status_in(error: Mapping[str, Any]) -> int:
 
 
 def complaint_of_bytes(status: int, content: bytes) -> Complaint:
-    """The same for a body that may be anything."""
+    """``complaint`` for a raw body, which need not be JSON."""
     try:
         return complaint(status, json.loads(content))
     except (ValueError, RecursionError):
@@ -240,7 +241,7 @@ _LOADS = re.compile(
     r"|\b(start|warm|wak|boot)ing\b|initiali|not ready|cold start",
     re.IGNORECASE,
 )
-"""How llama-server, Ollama and others word it, with HTTP status 503."""
+"""How llama-server, Ollama and others say, with HTTP status 503, that the model is loading."""
 _FOR_NOW = (ServerOverload, "refuses the request for now", "Check its log, and your account there")
 _FAILED = (ServerFailure, "failed", "Check its log")
 _REFUSED = "Check its log; {kind}.extra adds and removes fields"
@@ -263,8 +264,8 @@ _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
     ),
     503: (Unreachable, "is not ready", "Wait, or check its log"),
 }
-"""What an HTTP status means, and what to do; 0: an error in the middle of an answer; 200: an error
-that does not tell whether it will pass."""
+"""What an HTTP status means, and what to do. 0: an error in the middle of an answer; 200: an error
+without a real status."""
 
 
 def refusal(place: EngineAddress, complaint: Complaint, private: Iterable[str] = ()) -> EngineError:
@@ -312,7 +313,7 @@ _HARMLESS_TEXT = (
     "template that the then thinking this to token tokens too tool tools try type unexpected "
     "unknown unrecognized unsupported use validation value was when with you your"
 )
-"""Words that servers need and that reveal nothing about a conversation."""
+"""Common words of error messages, which reveal nothing about a conversation."""
 _HARMLESS = frozenset(_HARMLESS_TEXT.split())
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 

@@ -16,18 +16,19 @@ from pipeline.engines.by_url.failures import Misconfiguration
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """``owners``: its ``owned_by`` names. ``sampling``: its names for options that OpenAI's API
-    lacks. ``chat``: extra request fields, mostly to turn thinking off; left out if it refuses them.
+    """One kind of server.
+
+    ``owners``: its ``owned_by`` names. ``sampling``: its names for options that OpenAI's API lacks.
+    ``chat``: extra request fields, mostly to turn thinking off; left out if it refuses them.
     ``most``: its name for the token limit of a chat answer. ``any_model``: it ignores the
     requested model name. ``ready_path``: answers 200 once a model is loaded. ``running_path``:
-    reports what ``running`` reads from it, the names of the loaded models; asking at
-    ``context_path`` loads any other model if it ``loads_when_asked``. ``context_path``: reports
-    the context size of ``{model}``; ``context`` reads a model's size from that answer,
-    ``slots`` the number of concurrent requests, ``shows_tools`` whether the model sees tools: a
-    server drops them if its chat template has no place for them, ``template`` that template,
-    and ``sleeps`` whether the model is unloaded until it is asked. ``cuts``: it silently
-    truncates a prompt that is too long. ``calls_by_schema``: a forced call is requested as JSON
-    with the tool's schema."""
+    lists the loaded models; ``running`` extracts their names. ``loads_when_asked``: a request to
+    ``context_path`` loads a model that is not loaded. ``context_path``: describes ``{model}``.
+    From that answer, ``context`` reads the context size, ``slots`` the number of concurrent
+    requests, ``shows_tools`` whether the model sees tools (a server drops them if its chat
+    template has no place for them), ``template`` that template, and ``sleeps`` whether the model
+    is unloaded until the next request. ``cuts``: it silently truncates a prompt that is too long.
+    ``calls_by_schema``: a forced call is requested as JSON with the tool's schema."""
 
     name: str
     owners: tuple[str, ...] = ()
@@ -55,14 +56,14 @@ def _llama_context(answer: Any, model: str) -> int:
 
 
 def _ollama_context(answer: Any, model: str) -> int:
-    """``/api/ps``: lists loaded models. Ollama silently truncates what does not fit."""
+    """``/api/ps``: lists the loaded models. Ollama silently truncates a longer prompt."""
     models = [entry for entry in _list(_at(answer, "models")) if isinstance(entry, dict)]
     names = (model, f"{model}:latest")
     return next((_int(e.get("context_length")) for e in models if e.get("name") in names), 0)
 
 
 def _lm_studio_context(answer: Any, model: str) -> int:
-    """``/api/v0/models``: the size it was loaded with."""
+    """``/api/v0/models``: the size that the model was loaded with."""
     for entry in _list(_at(answer, "data")):
         if isinstance(entry, dict) and entry.get("id") == model:
             return _int(entry.get("loaded_context_length"))
@@ -88,7 +89,7 @@ LLAMA_SERVER = Family(
     {**_NO_THOUGHTS, "cache_prompt": True},
     any_model=True,
     ready_path="/health",
-    context_path="/props?model={model}&autoload=false",  # for its router; one model ignores them
+    context_path="/props?model={model}&autoload=false",  # for its router; else they are ignored
     context=_llama_context,
     slots=lambda answer: _int(_at(answer, "total_slots")),
     shows_tools=lambda answer: _at(answer, "chat_template_caps", "supports_tools") is not False,
@@ -106,7 +107,7 @@ LLAMA_SWAP = replace(
     loads_when_asked=True,
     context_path="/upstream/{model}/props",
 )
-"""It starts a server for each model, mostly llama-server, and ends the one before."""
+"""A proxy that starts a server for each model, mostly llama-server, and ends the previous one."""
 VLLM = Family(
     "vLLM",
     ("vllm",),
@@ -138,7 +139,7 @@ LM_STUDIO = Family(
 OPENAI = Family("OpenAI", ("openai", "system"), most="max_completion_tokens")
 OTHER = Family("an OpenAI-compatible server", chat={**_NO_THOUGHTS, "reasoning_effort": "none"})
 """TabbyAPI, Jan, Lemonade and others know the first field, KoboldCpp and LocalAI the second; most
-ignore the other one, and what is refused is left out."""
+ignore the other one. A field that the server refuses is left out."""
 
 FAMILIES = (LLAMA_SERVER, LLAMA_SWAP, VLLM, SGLANG, OLLAMA, LM_STUDIO, OPENAI)
 
@@ -147,9 +148,9 @@ FAMILIES = (LLAMA_SERVER, LLAMA_SWAP, VLLM, SGLANG, OLLAMA, LM_STUDIO, OPENAI)
 class ProbeResult:
     """The result of a probe. ``model``: the name for requests. 0 tokens or slots: unknown.
     ``shows_tools``: the model sees tools that are sent as such. ``template``: its chat template;
-    empty if the server does not tell. ``loaded``: whether the model is in memory; ``None``: the
-    server does not tell. ``missing``: the error to raise if the server, which does not list the
-    model, does not serve it either."""
+    empty if the server does not report it. ``loaded``: whether the model is in memory; ``None`` if
+    the server does not report it. ``missing``: set if the server does not list the model; the error
+    to raise if it does not serve it either."""
 
     family: Family = OTHER
     model: str = ""
@@ -163,8 +164,8 @@ class ProbeResult:
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """One model in a server's list. ``loaded``: ``None`` if the list does not tell; the router of
-    llama-server tells, and takes only names that it lists."""
+    """One model in a server's list. ``loaded``: ``None`` if the list does not say. llama-server's
+    router does, and accepts only names that it lists."""
 
     id: str
     owner: str = ""
@@ -173,8 +174,8 @@ class ListedModel:
 
 
 def listed(answer: Any) -> list[ListedModel] | None:
-    """The models of ``GET /v1/models``; ``None`` if it is not such a list. vLLM has
-    ``max_model_len``, newer builds of llama-server ``meta.n_ctx``."""
+    """The models in an answer to ``GET /v1/models``; ``None`` if it is no such list. The context
+    size is in ``max_model_len`` (vLLM) or ``meta.n_ctx`` (newer builds of llama-server)."""
     data = _at(answer, "data")
     if not isinstance(data, list):
         return None
@@ -191,7 +192,8 @@ def listed(answer: Any) -> list[ListedModel] | None:
 
 
 def family_of(models: Sequence[ListedModel]) -> Family:
-    """The server that lists these models. Ollama's own have the owner ``library``."""
+    """The family of the server that lists these models. Ollama's models are owned by
+    ``library``."""
     owners = {model.owner for model in models}
     return next((family for family in FAMILIES if owners & {*family.owners}), OTHER)
 
@@ -200,8 +202,8 @@ def choose(
     models: Sequence[ListedModel], name: str | None, current: str = "", running: Sequence[str] = ()
 ) -> ListedModel | None:
     """The model called ``name``, which in Ollama means ``name:latest``. Without a name: the
-    ``current`` one, else one that runs, else the first, so that the server need not load one model
-    after the other."""
+    ``current`` one, else one that is loaded, else the first, so that the server does not swap
+    models."""
     if name is not None:
         names = [name, f"{name}:latest"]
     else:

@@ -27,13 +27,13 @@ def base_url(text: str) -> str:
 
 
 def joined(base: str, path: str) -> str:
-    """``path`` below ``base``; if it begins with a slash, beside the ``/v1`` of ``base``, where a
-    proxy may have put the server below a path of its own."""
+    """``path`` below ``base``. If ``path`` begins with a slash, it replaces the ``/v1`` of ``base``
+    but keeps what precedes it: a proxy may serve the API below a prefix."""
     return f"{base.removesuffix('/v1')}{path}" if path.startswith("/") else f"{base}/{path}"
 
 
 def _header_value(key: SecretStr) -> SecretStr:
-    """``key`` without the line end of its file. Errors about other characters would quote it."""
+    """``key`` without the line end of its file. Checked here, as httpx's error would quote it."""
     text = key.get_secret_value().strip()
     if not (text.isascii() and text.isprintable()):
         raise ValueError("must be ASCII, without line ends inside")

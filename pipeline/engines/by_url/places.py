@@ -1,7 +1,7 @@
 """Limits one server's concurrent requests; the most urgent waiting request goes next.
 
-Confirmed work goes before speculative work, and that before reading ahead. Among equals, the client
-with the fewest places goes first, then the oldest request.
+Confirmed work goes before speculative work, speculative work before reading ahead. Among equals,
+the client with the fewest places goes first, then the oldest request.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Places:
         return len(self._waiters)
 
     async def take(self, work: Work) -> None:
-        """Wait for a place; ``give_back`` it. Raises ``Cancelled`` if the work is cancelled."""
+        """Wait for a place, to be returned by ``give_back``. Raises ``Cancelled`` if the work is
+        cancelled."""
         if work.cancelled:
             raise Cancelled
         if self._free > 0:
@@ -53,7 +54,7 @@ class Places:
         except BaseException:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
-            else:  # it got the place at the moment its task was cancelled
+            else:  # it got the place just as its task was cancelled
                 self.give_back(work)
             raise
         finally:
@@ -67,7 +68,7 @@ class Places:
         self._serve()
 
     def resize(self, count: int) -> None:
-        """Change the limit. Places that are held stay held."""
+        """Change the limit. Places already held stay held."""
         self._free += count - self._count
         self._count = count
         self._serve()

@@ -1,8 +1,8 @@
 """The HTTP client that all engines by URL share. Nothing else in the pipeline uses httpx.
 
 It follows no redirects, takes no proxy from the environment, and keeps connections open for the
-next request. A request that the server ends at once, without an answer, is repeated. Other
-failures raise ``HttpFailure``.
+next request. A request whose connection the server closes at once, without an answer, is repeated.
+Other failures raise ``HttpFailure``.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ KEPT_S = 120.0
 """Idle connections are closed after this time, unless the server closes them first."""
 MOST_KEPT = 32
 LET_GO_S = 0.5
-"""Longest wait for a server to close a connection that we have left."""
+"""Longest wait for a server to close a connection after we closed our side."""
 
 AT_ONCE_S = 1.0
-"""A request on a stale kept-alive connection, or to a server that is ending, fails sooner."""
+"""Requests on a stale connection, or to a server that is shutting down, fail within this time."""
 AGAIN_S = (0.0, 0.5)
-"""Pauses before a request that failed so is repeated: at once, for a stale connection; later, since
-a server that is ending accepts connections for a moment more, then its address refuses them, or
-leads to another server. No more: the server may have worked on each, and bill for it."""
+"""Pauses before the two retries of such a request: the first for a stale connection; the second for
+a server that is shutting down, which accepts connections a moment longer before its address refuses
+them or leads to another server. No third, as the server may have worked on each and bill for it."""
 
 Why = Literal["connect", "slow", "broken", "garbled"]
 
@@ -45,11 +45,11 @@ class HttpRequest:
 
 
 Body = tuple[bytes, str]
-"""A request's content, and its type."""
+"""A request's content and its media type."""
 
 
 def json_body(data: Mapping[str, Any]) -> Body:
-    # A client may send half a surrogate pair, which is not valid UTF-8.
+    # A client may send half a surrogate pair, which UTF-8 cannot encode.
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8", "replace"), "application/json"
 
@@ -77,9 +77,8 @@ class HttpFailure(Exception):
 class HttpResponse:
     """An answer: its head, and access to its body. Always ``close`` it.
 
-    Its request runs in a task of its own, which is cancelled once at most: a second time, as by a
-    work and then its task, would interrupt httpcore's closing and leave the connection open, and
-    the server at work."""
+    The request runs in its own task, which is cancelled at most once: a second cancellation would
+    interrupt httpcore's clean-up and leave the connection open and the server at work."""
 
     def __init__(self, client: httpx.AsyncClient, request: httpx.Request) -> None:
         self.status = 0
@@ -90,10 +89,10 @@ class HttpResponse:
         """``None`` is the end."""
         self._closing = False
         self._connection: socket.socket | None = None
-        """While the answer is read."""
+        """Set while the answer is being read."""
         self._is_closed = False
         self.task = asyncio.create_task(self._carry(client, request))
-        """After ``close``, it ends once the server has stopped, or takes too long to."""
+        """After ``close``, it ends once the server has stopped or took too long to."""
 
     async def wait_for_head(self) -> HttpResponse:
         """Wait for the head. Raises ``HttpFailure``."""
@@ -117,8 +116,8 @@ class HttpResponse:
             self.task.cancel()
 
     def close(self) -> None:
-        """Release the answer. If it was not read to the end, end our side of the connection: the
-        server stops. ``task`` then ends when the server has closed the other side."""
+        """Release the answer. If it was not read to the end, shut down our side of the connection,
+        so that the server stops. ``task`` ends once the server has closed its side."""
         connection, self._connection = self._connection, None
         if connection is None:
             self.stop()
@@ -158,7 +157,7 @@ class HttpResponse:
         connection: socket.socket | None = stream.get_extra_info("socket") if stream else None
         self._connection = connection
         _acknowledge(connection)
-        # Raw, because the body is not compressed: less work per piece.
+        # Raw, as the body is not compressed; this costs less per piece.
         async with aclosing(response.aiter_raw()) as pieces:  # type: ignore[type-var]
             async for piece in pieces:
                 _acknowledge(connection)
@@ -168,8 +167,8 @@ class HttpResponse:
 
 def _acknowledge(connection: socket.socket | None) -> None:
     """Acknowledge data at once. A server with Nagle's algorithm holds back small pieces until the
-    last one is acknowledged, and kernels delay that (40 ms on Linux, from the second request on).
-    The option must be set again each time; only Linux has it."""
+    previous one is acknowledged, and kernels delay acknowledgements (40 ms on Linux, from the
+    second request on). Only Linux has this option, and it must be set again each time."""
     if connection and hasattr(socket, "TCP_QUICKACK"):
         with suppress(OSError):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
@@ -203,14 +202,14 @@ class Pool:
             self._client = None
 
     def use(self) -> None:
-        """A user is speaking or waiting for an answer: all engines will be needed."""
+        """A user is speaking or waiting for an answer, so all engines will be needed soon."""
         self.used_at = asyncio.get_running_loop().time()
         for callback in list(self.on_use):
             callback()
 
     async def send(self, request: HttpRequest, connect_s: float) -> HttpResponse:
-        """The answer's head, as soon as it arrives. Raises ``HttpFailure``. The caller limits the
-        time after connecting; cancelling the call closes the connection."""
+        """Send ``request``; returns when the answer's head arrives. Raises ``HttpFailure``. The
+        caller limits the time after connecting; cancelling the call closes the connection."""
         loop = asyncio.get_running_loop()
         for pause_s in AGAIN_S:
             began = loop.time()
@@ -257,7 +256,7 @@ def _client() -> httpx.AsyncClient:
     import httpx
 
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
-    anyio.run(anyio.sleep, 0)  # loads what httpx would load with its first request, on the loop
+    anyio.run(anyio.sleep, 0)  # else httpx's first request imports modules on the event loop
     return httpx.AsyncClient(
         verify=httpx.create_ssl_context(),  # honours SSL_CERT_FILE, for private CAs
         trust_env=False,

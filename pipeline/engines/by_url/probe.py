@@ -35,8 +35,8 @@ async def probe(
     *,
     just_used: bool = False,
 ) -> ProbeResult:
-    """Find the server's family and model. ``before``: what the last probe found. ``just_used``: the
-    model has just answered, so that it is loaded.
+    """Find the server's family and model. ``before``: the previous result. ``just_used``: the model
+    has just answered, so it is loaded.
 
     Raises ``Unreachable`` if waiting may help, ``Misconfiguration`` if not, and other kinds of
     ``EngineError``."""
@@ -109,7 +109,7 @@ async def _describe(
 
 
 async def _fetch(place: EngineAddress, options: UrlOptions, pool: Pool, path: str) -> Any:
-    """The JSON at ``path``; ``None`` if there is none."""
+    """The JSON at ``path``, or ``None``."""
     status, content = await _get(place, options, pool, path)
     return _json(content) if status == 200 else None
 
@@ -130,7 +130,7 @@ def _no_such_model(
 
 
 async def _hint_at_v1(place: EngineAddress, options: UrlOptions, pool: Pool) -> None:
-    """Raise ``Misconfiguration`` if only the ``/v1`` is missing."""
+    """Raise ``Misconfiguration`` if the URL only lacks ``/v1``."""
     status, content = await _get(place, options, pool, joined(options.url, "v1/models"))
     if status == 200 and listed(_json(content)) is not None:
         raise Misconfiguration(

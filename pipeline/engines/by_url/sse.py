@@ -1,4 +1,4 @@
-"""Extracts the data of server-sent events from bytes, split anywhere. Sans-I/O.
+"""Extracts the data of server-sent events from bytes that may be split anywhere. Sans-I/O.
 
 The format is defined in section 9.2 of the HTML standard; only ``data`` fields matter here.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Limit for one event. Even a whole answer in one event is far below it."""
+"""Limit for one event; far above even a whole answer in one event."""
 
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 _BOM = b"\xef\xbb\xbf"
@@ -40,7 +40,7 @@ class EventReader:
         return events
 
     def finish(self) -> list[str]:
-        """Events that the end completes: some servers omit the empty line after the last one."""
+        """Events completed by the end of the stream: some servers omit the last empty line."""
         last, self._buffer = self._buffer.rstrip(b"\r"), b""
         events = (self._line(last), self._line(b""))
         return [event for event in events if event is not None]

@@ -1,9 +1,9 @@
 """Stops a llama.cpp computation from outside while it runs.
 
 llama.cpp asks its abort callback after every node of the graph, some 600 times per token. A
-callback in Python would have to take the interpreter lock each time: next to one busy Python
-thread a token took 1.8 s instead of 15 ms. So the callback is C code that looks at one byte,
-and a small thread looks at the ``CancelToken`` every 2 ms and sets that byte. (Linux and macOS.)
+callback in Python would have to take the interpreter lock each time: beside one busy Python
+thread, a token took 1.8 s instead of 15 ms. So the callback is C code that reads one byte, and a
+small thread checks the ``CancelToken`` every 2 ms and sets that byte. (Linux and macOS.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipeline.work import CancelToken
 
 _POLL_SECONDS = 0.002
 _IDLE_SECONDS = 1.0
-"""The thread ends after this long without a computation; the next one starts a new thread."""
+"""The thread ends after this long without a computation; the next computation starts a new one."""
 
 
 class AbortSwitch:
@@ -27,8 +27,8 @@ class AbortSwitch:
     def __init__(self, context: object) -> None:
         api = library()
         self._flag = ctypes.create_string_buffer(2)
-        # strlen() of our two bytes "\\0\\0" is 0 and of "\\1\\0" is 1: just what an abort
-        # callback ``bool (*)(void *data)`` has to return.
+        # strlen() of our two bytes "\\0\\0" is 0 and of "\\1\\0" is 1: exactly what an abort
+        # callback ``bool (*)(void *data)`` must return.
         strlen = ctypes.CDLL(None).strlen
         self._callback = ctypes.cast(strlen, api.ggml_abort_callback)
         self._changed = threading.Condition()
@@ -40,7 +40,8 @@ class AbortSwitch:
 
     @contextmanager
     def watching(self, cancel: CancelToken, *, preemptible: bool) -> Iterator[None]:
-        """Abort computations inside the block if ``cancel`` says so."""
+        """Abort computations inside the block when ``cancel`` is set or, if ``preemptible``,
+        preempted."""
         with self._changed:
             self._flag[0] = b"\0"
             self._token, self._preemptible = cancel, preemptible

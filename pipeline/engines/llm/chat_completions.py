@@ -84,10 +84,9 @@ class ChatReader:
         """All calls, once ``finish_reason`` is set."""
 
     def feed(self, data: str) -> str:
-        """The text that an event adds, without thoughts. Raises ``StreamError`` and
-        ``MalformedAnswer``."""
+        """The text in an event, without thoughts. Raises ``StreamError``, ``MalformedAnswer``."""
         if data.strip() == "[DONE]":
-            self.finish_reason = self.finish_reason or "stop"  # some servers give none
+            self.finish_reason = self.finish_reason or "stop"  # some servers send no reason
             return ""
         chunk = decoded(data)
         self.usage = usage_of(chunk) or self.usage
@@ -120,7 +119,7 @@ class ChatReader:
             call.arguments += arguments_text(arguments)
 
     def _of(self, index: Any, key: str) -> RawCall:
-        """The call that a piece belongs to: the newest one that fits."""
+        """The newest call that a piece may belong to, or a new one."""
         for call in reversed(self.calls):
             if call.index == index and (not key or not call.key or key == call.key):
                 return call

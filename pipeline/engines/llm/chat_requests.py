@@ -1,4 +1,4 @@
-"""Requests for chat answers, written anew where a server refuses them, and what is learnt of it."""
+"""Requests chat answers, rewrites requests that a server refuses, and remembers what it accepts."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class ChatRequests:
     def __init__(self, engine: UrlEngine) -> None:
         self._engine = engine
         self._capabilities = "", capabilities_of("")
-        """The server's chat template, and what it can take."""
+        """The server's chat template, and its capabilities."""
         self._rungs: dict[str, int] = {}
-        """Where the ladder begins for each model."""
+        """The rung of ``_ladder`` to start from, for each model."""
         self._plain: set[str] = set()
-        """Models whose server refuses the fields that turn thoughts off."""
+        """Models for which the server refuses the fields that turn thinking off."""
 
     @asynccontextmanager
     async def ask(
         self, request: UrlRequest, work: Work, *, stream: bool
     ) -> AsyncIterator[HttpExchange]:
-        """The answer to a request. If the server refuses it, it is written for templates that can
-        take less; what is accepted is remembered, unless the refusal may be a passing failure."""
+        """Send a request. If the server refuses it, retry it in forms for less capable templates,
+        and remember which form works, unless the refusal may have been a passing failure."""
         async with AsyncExitStack() as open_exchange:
             yield await self._accept(request, work, stream, open_exchange)
 
@@ -51,7 +51,7 @@ class ChatRequests:
         before, refusal = None, None
         for rung, capabilities in await self._ladder():
             if capabilities is BARE and refusal and not _is_of_template(refusal):
-                break  # tools in words are a loss, so only if they are the reason
+                break  # describing tools in words costs quality: only if the template is at fault
             attempt = replace(request, capabilities=capabilities)
             if (body := body_of(attempt, stream=stream)) == before:
                 continue
@@ -69,10 +69,10 @@ class ChatRequests:
         raise refusal
 
     async def _ladder(self) -> list[tuple[int, Capabilities]]:
-        """What the model's template may take, likeliest first, without what it has refused."""
+        """Capabilities to try for the model's template, likeliest first, without those refused."""
         server = self._engine.server
         if self._capabilities[0] != server.template:
-            # It is a program that takes some 10 ms.
+            # In a thread, as trying the template out takes some 10 ms.
             capabilities = await asyncio.to_thread(capabilities_of, server.template)
             self._capabilities = server.template, capabilities
         likeliest = Capabilities() if server.family is OPENAI else self._capabilities[1]
@@ -82,7 +82,7 @@ class ChatRequests:
     async def _accept_fields(
         self, request: UrlRequest, work: Work, stream: bool, open_exchange: AsyncExitStack
     ) -> HttpExchange:
-        """The answer, if need be without the fields that turn thoughts off."""
+        """Send a request, if need be without the fields that turn thinking off."""
         refusal: EngineError | None = None
         plain = replace(request, family=replace(request.family, chat={}))
         if request.family.chat and request.model not in self._plain:
@@ -95,7 +95,7 @@ class ChatRequests:
         try:
             exchange = await self._send(plain, work, stream, open_exchange)
         except (Rejection, ServerFailure) as problem:
-            if refusal and not _is_of_fields(problem):  # else it was about others
+            if refusal and not _is_of_fields(problem):  # else other fields are refused
                 self._leave_out(request, refusal)
             raise
         if refusal:
@@ -127,8 +127,8 @@ _TEMPLATE_WORDS = re.compile(
     r"|\b(?:tool|function).{0,60}(?:support|requir|enabl)",
     re.IGNORECASE,
 )
-"""In the messages of servers whose chat template refuses a conversation, or which take no tools:
-"… does not support tools" (Ollama), "… requires --tool-call-parser to be set" (vLLM)."""
+"""Matches errors of servers whose chat template refuses a conversation, or that take no tools: "…
+does not support tools" (Ollama), "… requires --tool-call-parser to be set" (vLLM)."""
 
 
 _FIELD_WORDS = re.compile(
@@ -137,7 +137,7 @@ _FIELD_WORDS = re.compile(
     r"\b(?:name|field|key|input|(?:arg|param|propert)\w*)",
     re.IGNORECASE,
 )
-"""In the messages of servers that do not know a field, or not for this model."""
+"""Matches errors of servers that do not know a field, or not for this model."""
 
 
 def _is_of_fields(refusal: EngineError) -> bool:

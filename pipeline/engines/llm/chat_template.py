@@ -1,8 +1,8 @@
 """The chat template of a GGUF: messages and tools in, prompt text out.
 
-The template is jinja, rendered as Hugging Face's ``apply_chat_template`` does it. Text from people,
+The template is jinja, rendered as by Hugging Face's ``apply_chat_template``. Text from people,
 tools and clients may spell a control token ("<|im_end|>") but must not become one: such spellings
-pass through the template as placeholders, and come out marked as plain text.
+pass through the template as placeholders and come out marked as plain text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CHATML = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-"""For the rare GGUF that carries no template."""
+"""For the rare GGUF without a template."""
 
 _OPEN, _CLOSE = "\ue000", "\ue001"
 """Private-use characters around a placeholder's number."""
@@ -43,8 +43,8 @@ _PLACEHOLDER = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 
 @dataclass(frozen=True, slots=True)
 class PromptPart:
-    """Part of a prompt. ``plain``: control tokens spelled in it are just text. ``image``: the
-    data URL of a picture, instead of a text."""
+    """Part of a prompt. ``plain``: control tokens spelled in it are just text. ``image``: the data
+    URL of a picture, in place of text."""
 
     text: str
     plain: bool
@@ -77,9 +77,9 @@ def _probe_call(call_id: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 class ChatTemplate:
-    """Renders prompts with one jinja ``source``. Raises ``EngineError`` if it is not usable.
+    """Renders prompts with one jinja ``source``. Raises ``EngineError`` if it is unusable.
 
-    ``bos``, ``eos``: spelling of those tokens. ``control_texts``: the spellings of all control
+    ``bos``, ``eos``: the spelling of those tokens. ``control_texts``: the spellings of all control
     tokens. ``arguments``: further variables for the template, e.g. ``enable_thinking``; if that is
     false but a prompt still ends inside a thought, the thought is closed.
     """
@@ -104,20 +104,21 @@ class ChatTemplate:
         self._try_parts()
         native = self._try_calls() if "tools" in source else None
         self.capabilities = replace(self._probe(), tools=native is not None)
-        """What it can take, as we write it."""
+        """What the template can take."""
         self.syntax = native or HERMES
-        """How calls are spelled: the model's own way if known, else the one we explain to it."""
+        """How calls are spelled: in the model's own syntax if known, else in one that the prompt
+        explains."""
         self.thought_end = self._try_thoughts()
-        """What ends the thought that every prompt leaves open; empty if it leaves none open."""
+        """The mark that closes the thought in which every prompt ends; empty if there is none."""
         self._thought_close = ""
         if self.thought_end and self._variables.get("enable_thinking") is False:
-            # The template has no switch. Templates that have one write an empty thought.
+            # The template cannot turn thinking off. Those that can write an empty thought.
             self._thought_close, self.thought_end = f"\n{self.thought_end}\n\n", ""
 
     def render(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[PromptPart]:
         """The prompt, up to where the assistant's answer begins.
 
-        Raises ``EngineError`` with the template's reason if it refuses the conversation.
+        Raises ``EngineError`` with the template's reason if it rejects the conversation.
         """
         originals: list[str | Image] = []
         messages = adapted(messages, tools, self.capabilities)
@@ -134,7 +135,7 @@ class ChatTemplate:
                 add_generation_prompt=True,
                 **self._variables,
             )
-        except Exception as problem:  # templates are programs: any exception may come out
+        except Exception as problem:  # templates are programs that may raise anything
             raise EngineError(
                 "The model's chat template refuses this conversation",
                 why=str(problem),
@@ -149,7 +150,7 @@ class ChatTemplate:
         return data
 
     def _hide(self, data: Any, originals: list[str | Image]) -> Any:
-        """Replace pictures, and texts that must stay plain, anywhere in ``data`` by placeholders,
+        """Replace all pictures, and all texts that must stay plain, in ``data`` with placeholders,
         and append the originals to ``originals``."""
 
         def placeholder(what: str | Image) -> str:
@@ -178,7 +179,7 @@ class ChatTemplate:
             self._wants_parts = _HELLO.content in self._try_render([_HELLO])
 
     def _probe(self) -> Capabilities:
-        """What it refuses, drops or moves in small conversations."""
+        """Find out what the template refuses, drops or moves, with small conversations."""
         system = Message("system", _GAP)
         short, long = ("call12345", "call54321"), ("call_1", "call_2")
         ids = next((ids for ids in (long, short) if self._shows_calls(ids[:1], "")), None)
@@ -194,7 +195,8 @@ class ChatTemplate:
         )
 
     def _shows_calls(self, ids: Sequence[str], speech: str, *after: Message) -> bool:
-        """Whether a message with ``speech`` and a call for each id, and their results, are kept."""
+        """Whether the prompt keeps a message with ``speech`` and one call per id, their results,
+        and ``after``."""
         calls = [_probe_call(one, {"at": side}) for one, side in zip(ids, _SIDES, strict=False)]
         results = [Message("tool", f"result {at}", tool_call_id=one) for at, one in enumerate(ids)]
         return self._keeps([_HELLO, Message("assistant", speech, tuple(calls)), *results, *after])
@@ -222,7 +224,7 @@ class ChatTemplate:
         return next((end for mark, end in THOUGHTS.items() if prompt.endswith(mark)), "")
 
     def _try_render(self, messages: Sequence[Message]) -> str:
-        """A prompt, with a tool if needed; empty if the template refuses it."""
+        """A prompt, with a tool if needed; empty if the template rejects it."""
         tools = [function_data(_PROBE_TOOL)] if any(m.tool_calls for m in messages) else []
         try:
             return self._text(self._data(messages), tools)
@@ -231,13 +233,13 @@ class ChatTemplate:
 
 
 def capabilities_of(source: str) -> Capabilities:
-    """What a template can take; a guess if it is empty or not usable here."""
+    """What a template can take; a guess if ``source`` is empty or unusable here."""
     try:
         if source:
             return ChatTemplate(source, arguments={"enable_thinking": False}).capabilities
     except EngineError:
         log.warning("the server's chat template cannot be tried out here")
-    return Capabilities(late_system=False)  # some drop it without a word
+    return Capabilities(late_system=False)  # some silently drop late system messages
 
 
 def _pieces(text: str, originals: Sequence[str | Image]) -> list[PromptPart]:
@@ -252,7 +254,7 @@ def _pieces(text: str, originals: Sequence[str | Image]) -> list[PromptPart]:
 
 
 def readable(text: str) -> str:
-    """``text`` with lone surrogates replaced: tokenizers cannot read them."""
+    """``text`` with lone surrogates replaced, as tokenizers cannot read them."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 

@@ -12,11 +12,11 @@ from typing import Any, NoReturn
 from pipeline.errors import EngineError
 
 _GENERATION = re.compile(r"(\{%[-+]?\s*)(end)?generation(?=\s*[-+]?%\})")
-"""Tags that mark the assistant's text for training; prompts need only the text inside."""
+"""Tags that mark the assistant's text for training; a prompt needs only the text between them."""
 
 
 def compile_template(source: str) -> Callable[..., str]:
-    """A chat template, compiled in a sandbox: ``render(**variables)``.
+    """Compile a chat template in a sandbox. Returns ``render(**variables)``.
 
     Raises ``EngineError`` on a syntax error.
     """

@@ -1,8 +1,8 @@
 """Pairs an LLM whose server cannot judge whether words are complete with a second one that can.
 
-The second model, the judge, reads the words while the first one answers. It sees only the robot's
-last words, so its prompts stay short, and the instructions under which its opinion was measured
-(``pipeline.engines.word_scale``).
+The second model, the judge, reads the words while the first one answers. Besides them it sees only
+the robot's last words, which keeps its prompts short, and the instructions with which its opinion
+was calibrated (``pipeline.engines.word_scale``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipeline.messages import LlmRequest, Message
 from pipeline.work import Cancelled, Work
 
 _MOST_CHARS = 200
-"""How much of the robot's last words the judge sees: a question stands at their end."""
+"""How much of the robot's last words the judge sees; a question is at their end."""
 
 
 class JudgedLlm:
@@ -48,12 +48,13 @@ class JudgedConversation:
         self._instructions = instructions
 
     async def warm(self, request: LlmRequest, work: Work) -> Warmed:
-        """The judge reads ahead, too: its first prompt must not be slower than the others."""
+        """Read ahead. The judge does so too, so that its first prompt is not slower than later
+        ones."""
         await self._read(request.messages, request.unfinished, work)
         return await self._llm.warm(request, work)
 
     async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
-        """The answer, and the judge's opinion as soon as that is ready."""
+        """The answer, with the judge's opinion as soon as it is ready."""
         async with aclosing(self._llm.reply(request, work)) as deltas:
             opinion = asyncio.create_task(self._opinion(request.messages, work))
             next_delta = asyncio.create_task(_next(deltas))
@@ -82,12 +83,13 @@ class JudgedConversation:
         self._judge.close()
 
     async def _opinion(self, messages: Sequence[Message], work: Work) -> float | None:
-        """``None`` if the last message is not the user's, or the judge fails."""
+        """How likely the last words are complete; ``None`` if they are not the user's, or the judge
+        fails."""
         *before, last = messages or (self._instructions,)
         return await self._read(before, last.content, work) if last.role == "user" else None
 
     async def _read(self, before: Sequence[Message], words: str, work: Work) -> float | None:
-        """``None`` if the judge fails."""
+        """How likely ``words`` are complete; ``None`` if the judge fails."""
         context = [each for each in before if each.role == "assistant" and each.content][-1:]
         context = [Message("assistant", each.content[-_MOST_CHARS:]) for each in context]
         try:

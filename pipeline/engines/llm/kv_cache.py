@@ -1,8 +1,8 @@
 """Which sequence of a context holds which tokens.
 
-The KV cells are only a cache: if a session loses its cells, its prompt is read again, which costs
-only time. So any number of sessions can share a few sequences; the least recently used sequence
-makes room for others, and no session fails because of another.
+The KV cells are only a cache: if a session loses its cells, its prompt is read again, which only
+costs time. So any number of sessions can share a few sequences: the least recently used one makes
+room, and no session fails because of another.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 _WORTH_KEEPING_TOKENS = 256
-"""More than an interrupted answer; about a second of reading on a CPU."""
+"""More than an interrupted answer; takes about a second to read on a CPU."""
 
 
 class KvCells(Protocol):
@@ -51,7 +51,7 @@ class KvCache:
         self._memory = memory
         self._all = [Sequence(i) for i in range(sequences)]
         self.clock = 0
-        """Counts uses; while it does not change, no other run has worked."""
+        """Counts uses; if it has not changed, no other run has worked in between."""
 
     def acquire(self, tokens: Tokens[int], owner: object, holder: object) -> Sequence | None:
         """A sequence that holds the longest known prefix of ``tokens`` and nothing else.
@@ -72,19 +72,19 @@ class KvCache:
         sequence.last_use = self.clock
 
     def release(self, sequence: Sequence, holder: object) -> None:
-        """End ``holder``'s work. The tokens stay, for the next time."""
+        """End ``holder``'s work. The tokens stay cached."""
         if sequence.holder is holder:
             sequence.holder = None
 
     def disown(self, owner: object) -> None:
-        """Forget what ``owner`` said; instructions and tools may serve others."""
+        """Forget ``owner``'s conversation; keep instructions and tools, which others may share."""
         for sequence in self._all:
             if sequence.owner is owner:
                 self.trim(sequence, sequence.shared_tokens)
                 sequence.owner = sequence.holder = None
 
     def trim(self, sequence: Sequence, length: int) -> None:
-        """Keep at most the first ``length`` tokens; no tokens if the model cannot do that."""
+        """Keep at most the first ``length`` tokens, or none if the model cannot drop some."""
         if length >= len(sequence.tokens):
             return
         shortened = length > 0 and self._memory.remove(sequence.id, length)
@@ -95,21 +95,21 @@ class KvCache:
 
     @property
     def conversations(self) -> int:
-        """How many sessions have their own conversation in the cells; at least 1."""
+        """How many sessions have a conversation in the cells; at least 1."""
         owners = {id(s.owner) for s in self._all if s.owner and len(s.tokens) > s.shared_tokens}
         return max(1, len(owners))
 
     def evict(self) -> bool:
-        """Free the cells of the least recently used idle sequence. False: no sequence is idle."""
+        """Free the cells of the least recently used idle sequence. False if none is idle."""
         idle = [s for s in self._all if s.holder is None and s.tokens]
         if idle:
             self.trim(min(idle, key=lambda s: s.last_use), 0)
         return bool(idle)
 
     def revoke(self, holder: object) -> bool:
-        """Take the least recently used sequence from the run that holds it, except from ``holder``.
+        """Take the least recently used held sequence from its run, unless that is ``holder``.
 
-        The loser notices by checking ``Sequence.holder``. False: no other run holds a sequence.
+        The loser notices by checking ``Sequence.holder``. False if no other run holds a sequence.
         """
         others = [s for s in self._all if s.holder not in (None, holder)]
         if others:
@@ -119,8 +119,8 @@ class KvCache:
     def _choose(self, tokens: Tokens[int], owner: object) -> Sequence | None:
         """The owner's sequence, else one without a conversation, else the least recently used.
 
-        A sequence that would lose much is kept if another is free: the new prompt may be a
-        shorter history that is not in use yet, or a side question.
+        A sequence that would lose much is kept if another is free: the new prompt may be a side
+        question, or a shorter history that is not in use yet.
         """
         idle = [s for s in self._all if s.holder is None]
         free = [s for s in idle if s.owner is None]
@@ -136,7 +136,7 @@ class KvCache:
         return min(free, key=lambda s: _loss(s, tokens), default=None)
 
     def _reuse(self, target: Sequence, tokens: Tokens[int]) -> None:
-        """Fill ``target`` from the sequence that knows most of ``tokens``."""
+        """Fill ``target`` from the sequence that shares the longest prefix with ``tokens``."""
         own = common_prefix(target.tokens, tokens)
         best = max(self._all, key=lambda s: self._shareable(s, tokens))
         length = self._shareable(best, tokens)
@@ -158,10 +158,10 @@ def _loss(sequence: Sequence, tokens: Tokens[int]) -> int:
 
 
 def common_prefix(some: Tokens[int], others: Tokens[int]) -> int:
-    """How many first tokens two lists share."""
+    """Length of the longest common prefix of two lists."""
     same, length = 0, min(len(some), len(others))
     while same < length:
-        # Lists compare much faster than this loop runs.
+        # Comparing slices is much faster than a loop over the tokens.
         middle = (same + length + 1) // 2
         if some[same:middle] == others[same:middle]:
             same = middle
@@ -171,5 +171,5 @@ def common_prefix(some: Tokens[int], others: Tokens[int]) -> int:
 
 
 def common_suffix(some: Tokens[int], others: Tokens[int]) -> int:
-    """How many last tokens two lists share."""
+    """Length of the longest common suffix of two lists."""
     return common_prefix(some[::-1], others[::-1])

@@ -1,4 +1,4 @@
-"""LoRA adapters: what a model has learnt on top of its weights, in files of their own."""
+"""LoRA adapters: separate files with what a model has learnt on top of its weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FLOATS: Mapping[str, np.dtype[Any]] = {"0": np.dtype("<f4"), "1": np.dtype("<f2
 _Q8_0 = "8"
 """``enum ggml_type``."""
 _BLOCK = np.dtype([("scale", "<f2"), ("numbers", "i1", 32)])
-"""Of a tensor in Q8_0."""
+"""One block of a tensor in Q8_0."""
 _MOST = 127
 _ROWS = 32
 _WITHOUT = "set llm.adapters to []"
@@ -40,7 +40,8 @@ class LoadedAdapter:
 
     @property
     def alpha(self) -> float:
-        """What its scale counts in, for each rank; 0: the scale counts for itself."""
+        """LoRA's alpha: the effective scale is ``scale * alpha / rank``, or ``scale`` if this is
+        0."""
         buffer = ctypes.create_string_buffer(32)
         key = b"adapter.lora.alpha"
         length = library().llama_adapter_meta_val_str(self.handle, key, buffer, len(buffer))
@@ -69,7 +70,7 @@ def _load(model: Any, model_path: Path, adapter: LoraAdapter) -> LoadedAdapter:
 
 
 def _digest(path: Path, expected: str | None) -> str:
-    """The file's digest."""
+    """The file's SHA-256, checked against ``expected``. Raises ``WeightsError``."""
     try:
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -89,7 +90,7 @@ def _digest(path: Path, expected: str | None) -> str:
 
 
 def use_adapters(context: Any, adapters: Sequence[LoadedAdapter]) -> None:
-    """Let a llama.cpp ``context`` compute with all ``adapters``. Raises ``EngineError``."""
+    """Make a llama.cpp ``context`` apply all ``adapters``. Raises ``EngineError``."""
     api = library()
     count = len(adapters)
     handles = (api.llama_adapter_lora_p_ctypes * count)(*(each.handle for each in adapters))
@@ -106,8 +107,8 @@ def use_adapters(context: Any, adapters: Sequence[LoadedAdapter]) -> None:
 
 
 def merge(adapters: Sequence[LoadedAdapter], model: Path) -> bool:
-    """Add all ``adapters`` to the weights of a GGUF in Q8_0. False, and no change, if one of their
-    tensors has a type that this cannot add."""
+    """Add all ``adapters`` to the weights of a GGUF in Q8_0. Returns False and changes nothing if
+    one of their tensors has an unsupported type."""
     weights = _tensors(model)
     learnt = [(adapter, _tensors(adapter.path)) for adapter in adapters]
     if not all(_mergeable(tensors, weights) for _, tensors in learnt):
@@ -130,7 +131,7 @@ def _tensors(path: Path) -> dict[str, FileSegment]:
 def _mergeable(tensors: Mapping[str, FileSegment], weights: Mapping[str, FileSegment]) -> bool:
     bases = [weights.get(name.removesuffix(_A).removesuffix(_B)) for name in tensors]
     floats = all(_type(piece) in _FLOATS for piece in tensors.values())
-    # Embeddings are stored the other way round.
+    # Only blocks: embeddings are stored transposed.
     matrices = all(base and base.name.startswith("blk.") and _type(base) == _Q8_0 for base in bases)
     return floats and matrices
 
@@ -146,8 +147,8 @@ def _numbers(source: NDArray[np.uint8], piece: FileSegment) -> NDArray[np.float3
 
 
 def _add(data: NDArray[np.uint8], piece: FileSegment, b: NDArray[Any], a: NDArray[Any]) -> None:
-    """Add ``b @ a`` to a tensor in Q8_0, as llama.cpp rounds. A few rows at a time: fresh memory
-    for whole tensors takes several times as long as the arithmetic."""
+    """Add ``b @ a`` to a tensor in Q8_0, with llama.cpp's rounding. A few rows at a time, as
+    allocating whole tensors takes several times as long as the arithmetic."""
     rows = data[piece.start : piece.start + piece.size].view(_BLOCK).reshape(len(b), -1)
     for start in range(0, len(b), _ROWS):
         blocks = rows[start : start + _ROWS]

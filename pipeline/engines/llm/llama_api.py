@@ -1,7 +1,7 @@
 """llama.cpp's C functions, through the thin ctypes layer of llama-cpp-python.
 
 Loads the library once, keeps its log out of the terminal, and turns its messages into errors that
-a person can act on.
+users can act on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from pipeline.errors import EngineError
 
 _WARN, _ERROR, _CONTINUED = 2, 3, 5
-"""``enum ggml_log_level``: warning, error, and "more text of the line before"."""
+"""``enum ggml_log_level``: warning, error, and a continuation of the previous line."""
 
 _LOG_LINES = 8
 
@@ -30,7 +30,7 @@ _kept_alive: list[Any] = []
 @functools.cache
 def library() -> Any:
     """The module with the C functions. The first call loads it (a few 100 ms)."""
-    # OpenMP reads this when it loads. Its idle threads spin by default, and starve all other
+    # OpenMP reads this when it loads. By default its idle threads spin and starve all other
     # threads on a machine with few cores: 126 tokens/s became 1.8.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     api: Any = importlib.import_module("llama_cpp.llama_cpp")
@@ -60,7 +60,7 @@ def version() -> str:
 
 
 def recent_problems() -> str:
-    """llama.cpp's latest warnings and errors, on one line. Clears them."""
+    """Return llama.cpp's latest warnings and errors, on one line, and clear them."""
     lines = [line.strip() for line in "".join(_log).splitlines()]
     _log.clear()
     return "; ".join(line for line in lines if line)
@@ -72,9 +72,9 @@ def keep_log(set_callback: Callable[[Any, Any], None]) -> None:
 
 
 def _load_backends(api: Any) -> None:
-    """A portable build (app/setup/llama.py) has a library for each kind of processor: load the best
-    of them."""
-    # Found through libllama: libggml.so by its own name would be loaded a second time.
+    """A portable build (app/setup/llama.py) has one library per kind of processor: load the best of
+    them."""
+    # Through libllama's handle, as opening libggml.so by name would load it a second time.
     ggml = api._lib
     if not ggml.ggml_backend_reg_count():
         folder = Path(api.__file__).parent / "lib"

@@ -24,7 +24,7 @@ from pipeline.work import CancelToken
 _GGML_TYPES = {"f16": 1, "q8_0": 8, "q4_0": 2}
 """``enum ggml_type``."""
 _PREEMPTIBLE_TOKENS = 8
-"""Shorter computations end before preemption would pay."""
+"""Shorter computations end before preemption would pay off."""
 
 
 class DecodeOutcome(Enum):
@@ -38,7 +38,7 @@ class DecodeOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ContextShape:
-    """``cells``: KV cells, shared by all sequences, so also the longest prompt, in tokens.
+    """``cells``: KV cells, shared by all sequences; also limits the prompt, in tokens.
     ``slice_tokens``: the most that one ``decode`` takes. ``flash``: None lets llama.cpp choose."""
 
     cells: int
@@ -50,8 +50,8 @@ class ContextShape:
     kv_type: KvType
     flash: bool | None
     swa_full: bool = True
-    """Whether layers with a sliding window keep all cells; if not, only the last few tokens can be
-    removed again."""
+    """Whether layers with a sliding window keep all cells. If not, only the newest few tokens can
+    be removed."""
 
 
 class LlamaContext:
@@ -63,7 +63,7 @@ class LlamaContext:
 
     def __init__(self, model: Model, shape: ContextShape) -> None:
         self._api = library()
-        self._model = model  # the C context needs it as long as it lives
+        self._model = model  # must outlive the C context
         self._handle = self._open(model, shape)
         use_adapters(self._handle, model.adapters)
         self._memory = self._api.llama_get_memory(self._handle)
@@ -117,7 +117,7 @@ class LlamaContext:
     def decode_media(
         self, media: Media, position: int, sequence: int, *, by: CancelToken, preemptible: bool
     ) -> DecodeOutcome:
-        """Compute a part of a picture, as ``decode`` does; it takes ``media.positions``.
+        """Like ``decode``, for a part of a picture, which takes ``media.positions`` positions.
 
         Raises ``EngineError``, and ``VisionFailed`` if the projector failed.
         """
@@ -143,8 +143,8 @@ class LlamaContext:
         raise EngineError("The language model failed during a computation", why=why)
 
     def logits(self, at: int = -1) -> NDArray[np.float32]:
-        """Logits of the last token of the last ``decode``, or of its probe: a view, valid until the
-        next ``decode``. Float32, shape (vocabulary,)."""
+        """Logits of the last token of the last ``decode``, or of the token at index ``at`` (its
+        probe). A view, valid until the next ``decode``. Float32, shape (vocabulary,)."""
         pointer = self._api.llama_get_logits_ith(self._handle, at)
         return np.ctypeslib.as_array(pointer, shape=(self._model.vocab_tokens,))
 
@@ -161,8 +161,8 @@ class LlamaContext:
     def reaches(self, sequence: int, count: int) -> bool:
         """Whether a sequence can continue after its first ``count`` tokens.
 
-        Layers with a sliding window may have lost the cells before them: llama.cpp does not save
-        them, and may reuse them even with ``swa_full``. It reports the first position that is
+        Layers with a sliding window may have lost the cells that this needs: llama.cpp does not
+        save them, and may reuse them even with ``swa_full``. It reports the first position that is
         intact in all layers.
         """
         if not self._window_tokens or not count:
@@ -178,7 +178,8 @@ class LlamaContext:
         return memoryview(buffer)[:length]
 
     def restore(self, sequence: int, state: bytearray) -> bool:
-        """Put a ``state`` into an empty sequence. False: no room, or not a state of this model."""
+        """Load a ``state`` into an empty sequence. False if there is no room or it is not from this
+        model."""
         buffer = (ctypes.c_uint8 * len(state)).from_buffer(state)
         size = len(state)
         return bool(self._api.llama_state_seq_set_data(self._handle, buffer, size, sequence))
@@ -236,5 +237,5 @@ def _parameters(api: Any, shape: ContextShape) -> Any:
 
 
 def _free_context(api: Any, handle: Any, _model: Model) -> None:
-    """Free a context. Keeping ``_model`` alive until now frees the weights after it."""
+    """Free a context. The reference to ``_model`` makes sure that the weights are freed later."""
     api.llama_free(handle)

@@ -1,7 +1,7 @@
 """Language models as GGUF files, in this process, through llama.cpp.
 
 One set of weights and one context serve all conversations. Each conversation has its own KV
-sequence, prompts are read in slices, and what a prompt shares with an earlier one is not re-read.
+sequence, prompts are read in slices, and a prefix shared with an earlier prompt is not re-read.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ __all__ = ["SPEC", "LlamaCpp", "LlamaCppOptions", "build"]
 log = logging.getLogger("reachy_voice.llm")
 
 _CPU_SLICE_TOKENS = 64
-"""As fast as 256 on one core (SmolLM2-135M, AVX-512: 198 and 200 tokens/s over 3,072 tokens), and
-little is lost when a slice is aborted."""
+"""As fast as 256 on one core (SmolLM2-135M, AVX-512: 198 against 200 tokens/s over 3,072 tokens),
+and aborting a slice wastes little."""
 _GPU_SLICE_TOKENS = 512
-"""A GPU needs long slices to be busy, and cannot be aborted: a slice takes some 10 ms."""
+"""A GPU needs long slices to stay busy. It cannot be aborted, but a slice takes only some 10 ms."""
 _PICTURE_TOKENS = 256
-"""Gemma 3's only picture size, which it reads in one pass."""
+"""Tokens of a picture for Gemma 3, which has one picture size and reads it in one pass."""
 _BLOCK = 32
 """Numbers that share one scale in llama.cpp's q8_0 and q4_0; a head must hold whole blocks."""
 
@@ -55,7 +55,7 @@ class LlamaCpp:
 
 
 def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
-    """Load the model and compute a first token. Raises ``WeightsError``, ``EngineError``."""
+    """Load the model and warm it up. Raises ``WeightsError``, ``EngineError``."""
     path = model_path(options, weights)
     if options.mmproj:
         companion_path("mmproj", options.mmproj, weights)  # before anything large is loaded
@@ -95,7 +95,7 @@ def _shape(options: LlamaCppOptions, model: Model) -> ContextShape:
     # Some families read a picture in one pass.
     picture_tokens = max(options.image_tokens, _PICTURE_TOKENS) if options.mmproj else 0
     return ContextShape(
-        # One extra sequence, through which prefixes are copied when they are saved.
+        # ``sequences``: one extra, to which a prefix is copied before it is saved.
         cells=options.context_tokens,
         sequences=options.sequences + 1,
         slice_tokens=slice_tokens,

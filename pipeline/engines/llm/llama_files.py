@@ -8,7 +8,7 @@ from pipeline.engines.llm.llama_options import LlamaCppOptions
 from pipeline.errors import WeightsError
 
 _PROJECTOR = "mmproj"
-"""Prefix of files that let a model see pictures, by llama.cpp's convention."""
+"""Name prefix of the files that let a model see pictures (llama.cpp's convention)."""
 
 
 def model_path(options: LlamaCppOptions, weights: Path | None) -> Path:
@@ -38,7 +38,7 @@ def model_path(options: LlamaCppOptions, weights: Path | None) -> Path:
 
 
 def companion_path(option: str, name: str, weights: Path | None) -> Path:
-    """The additional GGUF that llm.``option`` calls ``name``. Raises ``WeightsError``."""
+    """Path of the additional GGUF ``name`` given by llm.``option``. Raises ``WeightsError``."""
     path = Path(name) if Path(name).is_absolute() or weights is None else weights / name
     if path.is_absolute() and path.is_file():
         return path

@@ -22,11 +22,11 @@ log = logging.getLogger("reachy_voice.llm")
 
 _MAGIC = b"GGUF"
 _Q4_1_FILE, _Q8_0_FILE = 3, 7
-"""``enum llama_ftype``: most tensors are Q4_1, or Q8_0."""
+"""``enum llama_ftype``: files whose tensors are mostly Q4_1, or mostly Q8_0."""
 _REQUANTIZE_MAX_BYTES = 512 * 2**20
 _UNKNOWN, _CONTROL, _LSTRIP = 1, 8, 128
-"""``enum llama_token_attr``: tokens that text must not be able to spell, and tokens that absorb the
-spaces before them."""
+"""``enum llama_token_attr``: the first two mark tokens that text must not spell, the third tokens
+that absorb preceding spaces."""
 _SAMPLED_BLOCKS, _BLOCK_BYTES = 16, 65_536
 
 
@@ -47,7 +47,7 @@ class Model:
         self.path = path
         self.handle = self._load(path)
         self.adapters = load_adapters(self.handle, path, options.adapters)
-        """Those that each context must be told to use."""
+        """Adapters that each context must be told to use."""
         self._learnt = "".join(f"{each.digest} {each.scale}" for each in self.adapters)
         if options.requantize and options.gpu_layers == 0 and self._is_slow_here(path):
             self._load_faster(path)
@@ -63,7 +63,7 @@ class Model:
         params.main_gpu = options.main_gpu
         params.split_mode = _SPLIT_MODES[options.split_mode]
         if options.tensor_split:
-            # llama.cpp reads one number for each possible device.
+            # llama.cpp reads one number per possible device.
             shares = [*options.tensor_split, *[0.0] * self._api.llama_max_devices()]
             params.tensor_split = (ctypes.c_float * len(shares))(*shares)
         handle = self._api.llama_model_load_from_file(os.fsencode(path), params)
@@ -76,7 +76,8 @@ class Model:
     # --- speed
 
     def _is_slow_here(self, path: Path) -> bool:
-        """llama.cpp has no matrix kernels for Q4_1 on CPUs, and fast ones for Q8_0."""
+        """Whether the model is small and in Q4_1, for which llama.cpp has no matrix kernels on
+        CPUs; it has fast ones for Q8_0."""
         small = path.stat().st_size <= _REQUANTIZE_MAX_BYTES
         return small and self._api.llama_model_ftype(self.handle) == _Q4_1_FILE
 
@@ -84,8 +85,8 @@ class Model:
         """Switch to a Q8_0 copy: doubles prefill speed and takes 0.4 s (135M, measured).
 
         The copy matches the original to within 0.4 % of each block's largest number. Adapters are
-        added to its weights: on their own they take a quarter of the tokens per second. The file is
-        unlinked once it is loaded, so it disappears with the process.
+        merged into it; applied separately, they cost a quarter of the tokens per second. The file
+        is unlinked once it is loaded, so it disappears with the process.
         """
         with tempfile.TemporaryDirectory(prefix="reachy-voice-") as directory:
             copy = Path(directory) / "q8_0.gguf"
@@ -116,7 +117,7 @@ class Model:
         return source.decode() if source else None
 
     def number(self, key: str) -> int | None:
-        """An integer in the GGUF's metadata; ``key``: without the architecture's name."""
+        """An integer from the GGUF's metadata. ``key``: without the architecture's prefix."""
         architecture = self._metadata("general.architecture")
         text = self._metadata(f"{architecture}.{key}")
         return int(text) if text.isdecimal() else None
@@ -143,14 +144,14 @@ class Model:
 
     @functools.cached_property
     def forgets_partly(self) -> bool:
-        """Whether a sequence can drop its newest tokens. Recurrent state cannot."""
+        """Whether a sequence can drop its newest tokens, which recurrent state cannot."""
         recurrent = self._api.llama_model_is_recurrent(self.handle)
         return not (recurrent or self._api.llama_model_is_hybrid(self.handle))
 
     @functools.cached_property
     def identity(self) -> bytes:
-        """A digest of library version, adapters, size, time and blocks spread over the whole file:
-        an update may change none of those blocks."""
+        """A digest of the library version, the adapters, and the file's size, time, type and
+        blocks spread over it. The time is needed as an update may miss all of those blocks."""
         status = self.path.stat()
         size = status.st_size
         kind = self._api.llama_model_ftype(self.handle)
@@ -194,8 +195,8 @@ class Model:
         return self._api.llama_vocab_get_text(self.vocab, token).decode() if token >= 0 else ""
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
-        """The UTF-8 text of a token, maybe part of a character. Empty for control tokens, unless
-        ``special``."""
+        """The UTF-8 text of a token, perhaps only part of a character. Empty for control tokens,
+        unless ``special``."""
         room = 64
         while True:
             buffer = ctypes.create_string_buffer(room)
@@ -206,7 +207,7 @@ class Model:
 
     @functools.cached_property
     def control_tokens(self) -> Mapping[int, str]:
-        """Tokens that are not text, with the spelling that ``tokenize`` turns into each of them if
+        """Tokens that are not text, each with the spelling that ``tokenize`` turns into it if
         ``special``."""
         attributes = self._api.llama_vocab_get_attr
         tokens = range(self.vocab_tokens)
@@ -215,7 +216,8 @@ class Model:
 
     @functools.cached_property
     def border_texts(self) -> frozenset[str]:
-        """Spellings before which cutting a text does not change its tokens."""
+        """Spellings of control tokens before which a text can be cut without changing its
+        tokens."""
         attributes = self._api.llama_vocab_get_attr
         tokens = self.control_tokens.items()
         return frozenset(

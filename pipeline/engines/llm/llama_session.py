@@ -21,7 +21,7 @@ log = logging.getLogger("reachy_voice.llm")
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _REPLY_TOKENS = 128
-"""Room that a prompt must leave for its answer (half a minute of speech), in tokens."""
+"""Tokens that a prompt must leave for its answer: half a minute of speech."""
 
 
 def prompt_limit(room: int) -> int:
@@ -30,8 +30,8 @@ def prompt_limit(room: int) -> int:
 
 
 def _without_failed_pictures(work: Callable[_P, Iterator[_T]]) -> Callable[_P, Iterator[_T]]:
-    """Repeat ``work`` for each picture that the projector fails on. Nothing is said until the model
-    has seen all pictures, and the next prompt says that this picture was not seen."""
+    """Repeat ``work`` whenever the projector fails on a picture. This is safe, as nothing is said
+    until the model has seen all pictures; the next prompt says that this one was not seen."""
 
     @functools.wraps(work)
     def again(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_T]:
@@ -53,7 +53,7 @@ class LlamaSession:
         self._limit = prompt_limit(parts.context.tokens)
         self._recent = known_texts()
         self._end: tuple[list[int], float] = ([], 0.0)
-        """The tokens up to the last words judged, and how likely these are complete."""
+        """The prompt up to the words judged last, and how likely these are complete."""
         self.closed = False
 
     @_without_failed_pictures
@@ -69,7 +69,7 @@ class LlamaSession:
         pictures = prompts.pictures(messages, self._recent)
         run = self._run(tokens, prefix, cancel, probe, pictures, evaluate_last=False)
         try:
-            if tools:  # compile now, so that a call need not wait
+            if tools:  # compile the grammar now, so that a call need not wait
                 prompts.calls.matcher(tools)
             yield from run.fill()
             end = self._end_probability(run, probe)
@@ -80,7 +80,7 @@ class LlamaSession:
 
     @_without_failed_pictures
     def reply(self, request: LlmRequest, cancel: CancelToken) -> Iterator[Delta | None]:
-        """Answer; one step reads a slice of the prompt or makes a token (in a call: several).
+        """Answer. Each step reads a slice of the prompt or makes a token (in a call: several).
 
         Raises ``PromptTooLong``, ``EngineError``, ``Cancelled``.
         """
@@ -111,10 +111,10 @@ class LlamaSession:
         self._parts.cache.disown(self)
 
     def _share(self, fixed_tokens: int) -> int:
-        """The longest prompt with which all current conversations fit into the cells.
+        """The longest prompt at which all current conversations fit into the cells.
 
         Longer prompts are answered too, but then each turn evicts another conversation's cells.
-        ``fixed_tokens``: instructions and tools, which conversations can share.
+        ``fixed_tokens``: length of instructions and tools, which conversations can share.
         """
         room = max(0, self._limit - fixed_tokens)
         return fixed_tokens + room // self._parts.cache.conversations
@@ -143,7 +143,8 @@ class LlamaSession:
         )
 
     def _end_probability(self, run: Run, probe: int | None) -> float | None:
-        """For the words up to token ``probe``, if just read or the same as those judged last."""
+        """How likely the words up to token ``probe`` are complete; ``None`` unless they were just
+        read or are those judged last."""
         if probe is None:
             return None
         tokens = run.tokens[: probe + 1]
@@ -174,5 +175,5 @@ class LlamaSession:
 
 
 def _cells(tokens: Sequence[int], pictures: Sequence[Picture]) -> int:
-    """How many cells a prompt takes."""
+    """How many KV cells a prompt takes."""
     return len(tokens) + sum(picture.more_cells for picture in pictures)

@@ -1,6 +1,6 @@
 """Language models by URL: answering and reading ahead over ``POST /v1/chat/completions``.
 
-The server caches what it has read, so a conversation here holds only its token counts.
+The server caches the prompts, so a conversation here holds only its token counts.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ from pipeline.work import Cancelled, Priority, Work
 log = logging.getLogger("reachy_voice.llm")
 
 REPLY_TOKENS = 512
-"""Room in the context that a prompt leaves for its answer; without it a server stops in
-mid-sentence."""
+"""Tokens of the context that a prompt leaves for its answer; else the server stops mid-sentence."""
 
 
 JUDGE_CONTEXT_TOKENS = 4096
-"""A judge reads the instructions once, and only the latest words of each conversation."""
+"""Enough for a judge, which reads its instructions once and only the latest words of each
+conversation."""
 TOKENS_PER_CHAR = 0.25
-"""Of instructions and tools, before the server has counted a prompt: nothing in them can be left
-out, so that nothing is refused that may fit."""
+"""For instructions and tools, before the server has counted a prompt. Low, as nothing of them can
+be left out: a prompt that may fit must not be refused."""
 LINGER_S = 0.5
 """Longest wait, after an answer, for its token counts and the end of the stream. Reading to the end
-keeps the connection for the next request."""
+keeps the connection open for the next request."""
 
 
 class ChatOptions(UrlOptions):
@@ -110,7 +110,7 @@ class UrlLlm(UrlEngine):
         room = self.context_tokens
         return room - min(REPLY_TOKENS, room // 4)
 
-    may_load = True  # what the last probe saw is old by the time of a request
+    may_load = True  # the last probe may be out of date by the time of a request
 
     def open(self) -> UrlConversation:
         return UrlConversation(self)
@@ -127,12 +127,12 @@ class UrlConversation:
         self._llm = llm
         self._closed = False
         self._usage = Usage()
-        """Usage of the last answer or reading ahead."""
+        """Usage of the last answer or read-ahead."""
         self._counted = 0, 1.0
-        """The tokens of its prompt, and what they were estimated at."""
+        """Tokens of the last counted prompt, and the estimate for the same prompt."""
 
     async def warm(self, request: LlmRequest, work: Work) -> Warmed:
-        """Have the server read the prompt. Without reading ahead, the last answer's usage shows how
+        """Make the server read the prompt. Without reading ahead, the last answer's usage tells how
         full the context is. Raises ``EngineError``, ``Cancelled``."""
         self._require_open()
         url_request = self._url_request(request)
@@ -151,7 +151,7 @@ class UrlConversation:
         )
 
     async def read(self, request: LlmRequest, work: Work) -> None:
-        """Have the server read a prompt, whatever ``read_ahead`` says."""
+        """Make the server read a prompt, regardless of ``read_ahead``."""
         await self._read(self._url_request(request).read_ahead(request.unfinished), work)
 
     async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
@@ -205,8 +205,8 @@ class UrlConversation:
     # -- room
 
     def _require_room(self, request: UrlRequest) -> None:
-        """Raise ``PromptTooLong`` if the server would not. The length is the last prompt's, and an
-        estimate of what has been added."""
+        """Raise ``PromptTooLong`` where the server would truncate instead. The length is that of
+        the last prompt plus an estimate for what was added."""
         llm = self._llm
         most = llm.context_tokens
         cuts = llm.server.family.cuts or llm.chat_options.context_tokens
@@ -243,7 +243,7 @@ class UrlConversation:
     async def _texts(
         self, exchange: HttpExchange, reader: ChatReader, request: UrlRequest
     ) -> AsyncGenerator[str, None]:
-        """The text. Token counts may follow its end; the answer does not fail without them."""
+        """The answer's text. Token counts may follow it, but are not required."""
         place = self._llm.place
         try:
             async with aclosing(exchange.events()) as events:
@@ -274,7 +274,7 @@ class UrlConversation:
 
 
 _MARKS_TOKENS = 6
-"""What a template adds around a message."""
+"""Tokens that a template adds around a message."""
 
 
 def _talk_tokens(request: UrlRequest) -> float:
@@ -287,13 +287,14 @@ def _estimate(request: UrlRequest) -> float:
 
 
 def _fixed_tokens(request: UrlRequest, usage: Usage) -> int:
-    """Tokens of instructions and tools, by their share of the text: servers report only the sum."""
+    """Tokens of instructions and tools, by their share of the text, as servers report only the
+    sum."""
     fixed = estimated_tokens(request.fixed)
     return int(usage.prompt * fixed / max(1.0, fixed + _talk_tokens(request)))
 
 
 class NoCall(EngineError):
-    """The answer had to be a call but was not. ``usage``: what it cost."""
+    """The answer had to be a call but was not. ``usage``: its token counts."""
 
     usage = Usage()
 

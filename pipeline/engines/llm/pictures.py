@@ -12,11 +12,11 @@ from pipeline.messages import Image, Message
 
 UNREADABLE_IMAGE = "(An image was shared here. It is broken and cannot be seen.)"
 FORGOTTEN_IMAGE = "(An image was shared here. It is not there any more.)"
-"""What a model that can see reads in place of an image that was not kept."""
+"""What a model with vision reads in place of an image that was not kept."""
 
 
 def joined(first: Message, second: Message, between: str) -> Message:
-    """Both as one message with the first one's role and all pictures."""
+    """Both messages as one, with the first one's role and all pictures."""
     start = len(first.content) + len(between)
     later_images = (replace(image, start=start + image.start) for image in second.images)
     content = f"{first.content}{between}{second.content}"
@@ -25,7 +25,7 @@ def joined(first: Message, second: Message, between: str) -> Message:
 
 
 def pieces(message: Message) -> Iterator[str | Image]:
-    """Its texts and pictures in order, without the placeholder sentences of the pictures."""
+    """The message's texts and pictures in order, without the sentences that stand for pictures."""
     at = 0
     for image in message.images:
         if text := message.content[at : image.start]:
@@ -37,7 +37,7 @@ def pieces(message: Message) -> Iterator[str | Image]:
 
 
 def in_words(message: Message, sentence: Callable[[Image], str | None]) -> Message:
-    """The message with pictures replaced by ``sentence``; ``None`` keeps the picture."""
+    """The message with each picture replaced by its ``sentence``; ``None`` keeps the picture."""
     if not message.images:
         return message
     content, images = "", []
@@ -54,7 +54,7 @@ def in_words(message: Message, sentence: Callable[[Image], str | None]) -> Messa
 
 
 def data_of(url: str) -> bytes | None:
-    """The file in a data URL; ``None`` if it is not one."""
+    """The file in a data URL; ``None`` if ``url`` is not one."""
     head, comma, text = url.partition(",")
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
         return None

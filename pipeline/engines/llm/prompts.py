@@ -1,4 +1,4 @@
-"""From messages and tools to prompt tokens."""
+"""Turns messages and tools into prompt tokens."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from pipeline.items import UNSEEN_IMAGE
 from pipeline.messages import Image, Message, Tool
 
 _LONG_TOKEN_CHARS = 24
-"""Average token length, in characters, that no long text reaches (English: 4 to 5)."""
+"""Average characters per token that no long text reaches (English: 4 to 5)."""
 _KNOWN_PROMPTS = 8
 _KNOWN_PREFIXES = 16
 _PROBES = ("Hello", "0, 1, 2")
-"""Two texts with different first tokens: prompts that contain them share nothing of the texts."""
+"""Two texts with different first tokens, so that prompts with them share none of their tokens."""
 _BEGINNINGS = (*_PROBES, "", "(", '"', '{"', "[1")
-"""How messages and results begin."""
+"""Different ways in which messages and results begin."""
 _MARK = "\ue002"
 """A private-use character that marks where the user may continue."""
 _HELLO = Message("user", "Hello")
 
 
 def known_texts() -> Recent:
-    """Cache for a conversation's latest texts (as tokens) and pictures, so that only new ones are
-    read. It holds what people said and showed."""
+    """A cache of a conversation's latest texts (as tokens) and pictures, so that only new ones are
+    read. It holds private data: what people said and showed."""
     return Recent(_KNOWN_PROMPTS)
 
 
 class Prompts:
     """Writes one model's prompts. ``arguments``: further variables for the chat template.
-    ``most_tokens``: longest prompt that is worth tokenizing to its end. Without ``vision``, models
-    read a sentence in place of a picture. ``examples``: user messages and good answers.
+    ``most_tokens``: the longest prompt worth tokenizing to its end. Without ``vision``, the model
+    reads a sentence in place of a picture. ``examples``: user messages and good answers.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Prompts:
         self._tool_template = self._read(with_tools, arguments) if with_tools else self._template
         self.calls = CallGrammars(model, self._tool_template.syntax)
         self.thought_end = self._template.thought_end
-        """What ends the thought that every prompt leaves open; empty if it leaves none open."""
+        """The mark that closes the thought in which every prompt ends; empty if there is none."""
         self._prefixes = Latest(_KNOWN_PREFIXES)
         self._border = self._borders()
         one, other = (self.whole([Message("user", text)], []) for text in _PROBES)
@@ -79,8 +79,8 @@ class Prompts:
     ) -> list[int]:
         """The whole prompt, up to where the assistant's answer begins.
 
-        ``recent`` avoids tokenizing parts of earlier prompts again. Raises ``PromptTooLong`` if the
-        length is obviously too large; the caller checks the exact length.
+        ``recent``: keeps parts of earlier prompts from being tokenized again. Raises
+        ``PromptTooLong`` if it is obviously too long; the caller checks the exact length.
         """
         recent = recent or known_texts()
         messages = self._with_examples([self._visible(message, recent) for message in messages])
@@ -110,11 +110,11 @@ class Prompts:
         unfinished: str,
         recent: Recent | None = None,
     ) -> tuple[list[int], int | None]:
-        """The tokens that the next prompt begins with, however the user continues, and where in
-        them the user's last word ends; ``None`` if the last words are not the user's.
+        """The tokens that the next prompt begins with, however the user continues, and the index of
+        the user's last word among them; ``None`` if the last words are not the user's.
 
-        If ``unfinished`` (see ``LlmSession.warm``) is empty and the last message is of the user or
-        a tool, it is the assistant's turn, and this is the whole prompt. If the assistant has
+        If ``unfinished`` (see ``LlmSession.warm``) is empty and the last message is from the user
+        or a tool, it is the assistant's turn, and this is the whole prompt. If the assistant has
         called a tool, the tool's result comes next. Raises ``PromptTooLong`` as ``whole`` does.
         """
         recent = recent or known_texts()
@@ -162,7 +162,7 @@ class Prompts:
         return self._tool_template if tools or calls else self._template
 
     def _with_examples(self, messages: list[Message]) -> list[Message]:
-        """With the examples after the instructions, if the user speaks first."""
+        """``messages`` with the examples after the instructions, if the user speaks first."""
         start = sum(1 for _ in takewhile(lambda message: message.role == "system", messages))
         if start < len(messages) and messages[start].role == "user":
             return [*messages[:start], *self._examples, *messages[start:]]
@@ -188,7 +188,7 @@ class Prompts:
         return [model.bos, *tokens] if needs_bos else tokens
 
     def _parts(self, piece: PromptPart) -> list[PromptPart]:
-        """A piece, cut before its control tokens: no other token spans such a border."""
+        """A piece, cut before its control tokens, as no token spans such a border."""
         if piece.plain or piece.image or self._border is None:
             return [piece]
         return [PromptPart(text, plain=False) for text in self._border.split(piece.text) if text]
@@ -230,7 +230,7 @@ class Prompts:
         return recent.get(digest, lambda: vision.picture(url))
 
     def _check_length(self, text: str) -> None:
-        """Do not tokenize a text that is far too long."""
+        """Raise ``PromptTooLong`` for a text that is far too long to be worth tokenizing."""
         if self._most_tokens and len(text) > self._most_tokens * _LONG_TOKEN_CHARS:
             raise PromptTooLong(0, self._most_tokens)
 
@@ -246,13 +246,14 @@ class Prompts:
 
 
 def _going_on(messages: Sequence[Message], text: str) -> list[Message]:
-    """The user says ``text``, continuing the last message if it is the user's."""
+    """``messages`` after the user says ``text``, which continues the last message if it is the
+    user's."""
     if messages and messages[-1].role == "user":
         return [*messages[:-1], joined(messages[-1], Message("user", text), " ")]
     return [*messages, Message("user", text)]
 
 
 def _with_result(messages: Sequence[Message], text: str) -> list[Message]:
-    """The first of the latest tool calls returns ``text``."""
+    """``messages`` after the first of the latest tool calls returns ``text``."""
     call = messages[-1].tool_calls[0]
     return [*messages, Message("tool", text, tool_call_id=str(call.get("id", "")))]

@@ -1,4 +1,4 @@
-"""One piece of work, cut into slices, on a shared context."""
+"""One piece of work on a shared context, cut into slices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.messages import Usage
 from pipeline.work import Cancelled, CancelToken
 
 _WORTH_SAVING_TOKENS = 256
-"""Reading a shorter prefix is about as fast as loading and checking a file."""
+"""A shorter prefix is read about as fast as a file is loaded and checked."""
 
 
 _LOOK_S = 0.01
@@ -52,8 +52,8 @@ class Run:
 
     ``tokens``: what the sequence should hold; may grow. ``prompt_tokens``: how many of them are
     the prompt. ``prefix``: its instructions and tools. ``evaluate_last``: compute the last prompt
-    token even if it is known, for its logits. ``probe``: index of a prompt token whose logits
-    go to ``probe_logits``; it is computed even if it is cached, unless the model cannot remove
+    token even if it is cached, for its logits. ``probe``: index of a prompt token whose logits
+    go to ``probe_logits``; it too is computed even if cached, unless the model cannot remove
     tokens. ``media``: parts of pictures, by their first tokens. Call ``close`` at the end.
     """
 
@@ -86,7 +86,7 @@ class Run:
         self._cached_tokens = self.prompt_tokens
 
     def usage(self, generated: int = 0) -> Usage:
-        """Tokens so far."""
+        """Token counts so far."""
         cached = self._cached_tokens
         return Usage(self.prompt_tokens, cached, self.prompt_tokens - cached, generated)
 
@@ -132,7 +132,7 @@ class Run:
             yield from self._end_step(outcome, sequence)
 
     def _end_step(self, outcome: DecodeOutcome, sequence: Sequence) -> Iterator[None]:
-        """Let other runs work after a computation."""
+        """Clean up after a computation, and let other runs work."""
         if outcome is not DecodeOutcome.DONE:
             position = len(sequence.tokens)
             if not (self._context.forgets_partly and self._context.reaches(sequence.id, position)):
@@ -144,7 +144,7 @@ class Run:
             yield None
 
     def _piece(self, start: int) -> list[int]:
-        """Input of one computation: tokens, or the first token of a part of a picture."""
+        """Input of the next computation: tokens, or the first token of a part of a picture."""
         piece = self.tokens[start : start + self._context.slice_tokens]
         if piece and piece[0] < 0:
             return piece[:1]
@@ -188,7 +188,7 @@ class Run:
             self._check()
 
     def _probe_in(self, start: int, count: int) -> int | None:
-        """Where the probe is among ``count`` tokens from ``start`` on."""
+        """Index of the probe among the ``count`` tokens from ``start`` on, or ``None``."""
         probe = self._probe
         return probe - start if probe is not None and start <= probe < start + count else None
 
@@ -211,7 +211,7 @@ class Run:
         """Free cells of idle sequences; else wait for active runs; else take their cells.
 
         If the scheduler returns to this run and no other run has worked in between, this run is
-        more urgent than those that hold the rest, and would wait for ever.
+        more urgent than those that hold the rest, and would wait forever.
         """
         if self._cache.evict():
             return
@@ -237,7 +237,7 @@ class Run:
         return self.tokens[:-1] if self._evaluate_last else self.tokens
 
     def _hold(self) -> Generator[None, None, Sequence]:
-        """Make sure that this run holds a sequence: it may have lost it since the last slice."""
+        """Make sure that this run holds a sequence, which it may have lost since the last slice."""
         while self._sequence is None or not self._is_holder():
             self._sequence = self._cache.acquire(self._reusable(), self._owner, self)
             if self._sequence is None:

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 log = logging.getLogger("reachy_voice.llm")
 
 _TOP_K = 128
-"""Candidates for the later samplers: penalties on the whole vocabulary are slow, and tokens below
+"""Candidates for the later samplers: penalties on the whole vocabulary are slow, and tokens beyond
 the first 128 have no chance."""
 _PENALTY_TOKENS = 64
 """How far back a repetition counts (llama.cpp's default)."""
 _DRY_BASE = 1.75
-"""llama.cpp's default: by so much the penalty grows with each further token of a phrase."""
+"""Factor by which the penalty grows with each further token of a phrase (llama.cpp's default)."""
 _DRY_FREE_TOKENS = 6
-"""A phrase so long may be repeated: names, sums and what was told must come back."""
+"""Phrases up to this length may be repeated: names, sums and facts must be able to recur."""
 _DRY_ANSWERS, _DRY_TOKENS = 16, 1024
-"""How many earlier answers count, and their tokens."""
+"""How many earlier answers count, and how many tokens of them."""
 _SEED_BITS = 32
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
 """``llama_token_data``."""
@@ -41,7 +41,7 @@ class Sampler:
     """Chooses the tokens of one reply.
 
     The repetition penalties count only tokens of the reply and phrases of earlier ``answers``, not
-    the rest of the prompt, and are off under a grammar, whose marks have to repeat.
+    the rest of the prompt. Under a grammar they are off, as its marks have to repeat.
     """
 
     def __init__(self, model: Model, sampling: Sampling, answers: Sequence[str] = ()) -> None:
@@ -83,8 +83,8 @@ class Sampler:
     ) -> int | None:
         """The next token; ``None`` if the grammar allows no token or is too complex to continue.
 
-        ``logits`` is float32, of shape (vocabulary,). ``is_refused`` counts only without a grammar,
-        which takes the first of the ``preferred_tokens`` that it allows.
+        ``logits``: float32, shape (vocabulary,). ``is_refused`` applies only without a grammar;
+        with one, the first of the ``preferred_tokens`` that it allows is taken.
         """
         grammar = self._grammar
         if grammar is None:
@@ -160,7 +160,7 @@ class Sampler:
         return chain
 
     def _dry(self) -> Any:
-        """Penalises phrases of the earlier answers, and those that repeat in this one."""
+        """A sampler that penalises phrases of earlier answers and those that recur in this one."""
         api, model = self._api, self._model
         arguments = self._sampling.dry_multiplier, _DRY_BASE, _DRY_FREE_TOKENS, _DRY_TOKENS, None, 0
         link = api.llama_sampler_init_dry(model.vocab, *arguments)

@@ -1,6 +1,7 @@
-"""KV states of instructions and tools on disk, so that they are read once and then loaded.
+"""KV states of instructions and tools on disk, so that these are computed only once.
 
-They never contain what people say. Every step is a slice, so that urgent work can run in between.
+They never contain what people say. The work is done in slices, so that urgent work can run in
+between.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _CHECKSUM = struct.Struct("<I")
 _FORMAT = b"2"
 _SLICE_BYTES = 4 * 2**20
 _ABANDONED_SECONDS = 3600
-"""An unfinished file this old has been abandoned."""
+"""An unfinished file older than this has been abandoned."""
 
 
 class SavedPrefixes:
     """A directory of states, readable only by its owner, of at most ``budget_bytes``.
 
-    ``identity`` names everything that a state depends on besides its tokens: model, library,
+    ``identity`` covers everything that a state depends on besides its tokens: model, library,
     cell types. A full disk or an unreadable directory costs speed, never an answer.
     """
 
@@ -60,7 +61,7 @@ class SavedPrefixes:
             return None
 
     def write(self, tokens: Sequence[int], state: memoryview) -> Generator[None, None, None]:
-        """Save a state; the file appears whole or not at all."""
+        """Save a state atomically: the file appears whole or not at all."""
         if len(state) > self._budget_bytes:
             return
         part: Path | None = None
@@ -79,7 +80,7 @@ class SavedPrefixes:
                     yield
                 file.seek(0)
                 file.write(_CHECKSUM.pack(crc))
-            # No fsync: after a power cut the checksum finds what did not reach the disk.
+            # No fsync: after a power cut, the checksum reveals an incomplete file.
             part.replace(self._path(tokens))
             self._delete_old()
         except OSError as problem:

@@ -1,9 +1,9 @@
-"""A conversation as a model's chat template can take it.
+"""Rewrites a conversation so that a model's chat template can take it.
 
 Templates refuse, drop or move what they do not expect. ``Capabilities`` describes one template, and
-``adapted`` writes a conversation for it. What every template takes is the same for all: at most one
-system message in front, then the user's first message, no two messages of one side in a row, and at
-the end the user or a tool. Appended messages never change the beginning, which the model has read.
+``adapted`` writes a conversation for it. All templates get at most one system message in front,
+then the user's first message, no two messages of one side in a row, and at the end the user or a
+tool. Appending messages never changes the beginning, which the model has already read.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pipeline.engines.llm.tool_calls.syntax import HERMES
 from pipeline.messages import Message, Tool
 
 CUE = Message("user", "(It is your turn to speak.)")
-"""Stands where a template needs the user: before an assistant who begins, and behind one who spoke
-last, because servers would continue that message or refuse it."""
+"""Stands in where a template needs the user: before an assistant who begins, and after one who
+spoke last, since servers would continue that message or refuse it."""
 OKAY = "Okay."
-"""Said by the assistant between a result and the user, if the template wants it to speak there."""
+"""The assistant's words between a result and the user, if the template requires some."""
 _CALL_ID_CHARS = 9
 """Mistral's templates refuse any other length."""
 _MOST_LEVELS = 64
@@ -45,33 +45,34 @@ class Capabilities:
     """What a chat template can take."""
 
     system: bool = True
-    """A system message at the front. If not, the user's first message begins with it."""
+    """A system message at the front. If not, it is put before the user's first message."""
     late_system: bool = True
-    """System messages in mid-conversation. If not, the user's messages contain them as notes: at
-    the front they would change what the model has read."""
+    """System messages in mid-conversation. If not, they become notes in the user's messages; at the
+    front they would change what the model has already read."""
     tools: bool = True
     """Tools, calls and results. If not, they are described in words."""
     speech_with_calls: bool = True
     """Speech and calls in one message, in this order."""
     several_calls: bool = True
-    """Several calls in one message. If not, each call is followed by its own result."""
+    """Several calls in one message. If not, each call gets its own message, followed by its
+    result."""
     any_order: bool = True
-    """The user after a tool. If not, each side must speak once in turn, apart from calls."""
+    """The user directly after a tool. If not, both sides must alternate, apart from calls."""
     any_call_id: bool = True
-    """Ids of calls of any length."""
+    """Call ids of any length."""
 
 
 STRICT = Capabilities(late_system=False, several_calls=False, any_order=False, any_call_id=False)
-"""What the strictest templates with tools can take."""
+"""What the strictest templates with tool support can take."""
 BARE = Capabilities(system=False, late_system=False, tools=False)
-"""What every template can take: two sides in turn."""
+"""What every template can take: two sides that alternate."""
 
 
 def adapted(
     messages: Sequence[Message], tools: Sequence[Tool], capabilities: Capabilities
 ) -> list[Message]:
-    """``messages`` for a template with these capabilities. ``tools`` are those that the assistant
-    may call; they are described only if the template cannot take them."""
+    """``messages`` for a template with these capabilities. ``tools``: those that the assistant may
+    call; they are described in words only if the template cannot take them."""
     front = list(takewhile(lambda message: message.role == "system", messages))
     talk: Iterable[Message] = _with_news(messages[len(front) :])
     texts = [message.content for message in front]
@@ -95,7 +96,7 @@ def adapted(
 
 
 def _with_news(talk: Sequence[Message]) -> list[Message]:
-    """With results that do not follow their call told by the user: they came later."""
+    """``talk`` with each result that came too late to follow its call as a user message."""
     names: dict[str, str] = {}
     open_ids: set[str] = set()
     messages = []
@@ -117,7 +118,8 @@ def _note(message: Message) -> Message:
 
 
 def _in_turns(talk: Sequence[Message], capabilities: Capabilities) -> list[Message]:
-    """The user begins, and nobody but tools speaks twice in a row or after the assistant's end."""
+    """``talk`` such that the user begins, nobody but tools speaks twice in a row, and the user or a
+    tool is last."""
     turns = _merged(talk if talk and talk[0].role == "user" else [CUE, *talk])
     if not capabilities.any_order:
         turns = _alternating(turns)
@@ -140,7 +142,8 @@ def _merged(talk: Sequence[Message]) -> list[Message]:
 
 
 def _alternating(turns: Sequence[Message]) -> list[Message]:
-    """With one message of the assistant between two of the user's, behind its calls."""
+    """``turns`` with exactly one spoken message of the assistant between two of the user's, after
+    its calls."""
     result: list[Message] = []
     speech: list[str] = []
     for message in turns:
@@ -158,12 +161,12 @@ def _alternating(turns: Sequence[Message]) -> list[Message]:
 
 
 def _with_calls(talk: Iterable[Message], capabilities: Capabilities) -> list[Message]:
-    """With calls and results in the messages that the template can take."""
+    """``talk`` with calls and results arranged as the template can take them."""
     result: list[Message] = []
     for message in talk:
         if message.role == "tool":
             at = len(result)
-            if not capabilities.several_calls:  # behind its call, before the next one
+            if not capabilities.several_calls:  # after its call, before the next one
                 at = _behind_call(result, message.tool_call_id)
             result.insert(at, message)
         else:
@@ -177,7 +180,7 @@ def _behind_call(talk: Sequence[Message], call_id: str) -> int:
 
 
 def _apart(message: Message, capabilities: Capabilities) -> list[Message]:
-    """Speech and calls in separate messages where the template would lose some of them."""
+    """``message``, split into speech and calls where the template would lose some of them."""
     speech, calls = message.content, message.tool_calls
     if not calls:
         return [message]
@@ -209,7 +212,7 @@ def _description(tools: Sequence[Tool]) -> str:
 
 
 def as_text(message: Message) -> Message:
-    """A call or its result in the notation that ``_TOOLS_AS_TEXT`` explains."""
+    """``message`` with its calls or result in the notation that ``_TOOLS_AS_TEXT`` explains."""
     if message.role == "tool":
         return Message("user", f"<tool_response>\n{message.content}\n</tool_response>")
     if not message.tool_calls:
@@ -227,7 +230,7 @@ def _json(data: Any) -> str:
 
 
 def call_data(call: Mapping[str, Any]) -> dict[str, Any]:
-    """A call as templates expect it. Its arguments are an object, whatever a client has sent."""
+    """A call as templates expect it, with its arguments as an object whatever the client sent."""
     function = call.get("function", call)
     data = {
         "name": function.get("name", ""),

@@ -1,8 +1,8 @@
-"""How many tokens a text has, estimated on the safe side without its tokenizer.
+"""Estimates the tokens of a text without its tokenizer, rather too high than too low.
 
-Weights are set so that the estimate reaches the largest count of the vocabularies of Llama 3, Gemma
-4, Qwen 2 and Command R: English has 0.3 tokens a character, digits one each, other scripts up to
-one a letter (``tests/engines/llm/test_token_estimate.py``).
+The weights are set so that the estimate reaches the largest count among the vocabularies of Llama
+3, Gemma 4, Qwen 2 and Command R: 0.3 tokens per character of English, one per digit, up to one per
+letter in other scripts (``tests/engines/llm/test_token_estimate.py``).
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import numpy as np
 
 _SPACE, _SMALL, _CAPITAL, _DIGIT, _MARK, _TWO, _THREE, _FOUR, _REST = range(9)
 _KINDS = np.full(256, _MARK, np.uint8)
-"""Of the bytes of UTF-8; a character of several bytes counts by its first one."""
+"""The kind of each UTF-8 byte; a character of several bytes counts by its first byte."""
 _KINDS[[9, 13, 32]] = _SPACE
 _KINDS[ord("a") : ord("z") + 1] = _SMALL
 _KINDS[ord("A") : ord("Z") + 1] = _CAPITAL
 _KINDS[ord("0") : ord("9") + 1] = _DIGIT
 _KINDS[0x80:0xC0], _KINDS[0xC0:0xE0], _KINDS[0xE0:0xF0], _KINDS[0xF0:] = _REST, _TWO, _THREE, _FOUR
 _EACH = np.array([0.05, 0.12, 0.12, 1.0, 0.85, 0.55, 1.0, 3.0, 0.0])
-"""Tokens of a character of each kind."""
+"""Tokens per character of each kind."""
 _WORD, _INSIDE = 0.75, 0.65
-"""More for the beginning of a word, and if no space is before it (hex digits, base64)."""
+"""Extra tokens for the start of a word, and for one without a space before it (hex, base64)."""
 _LONG_WORD, _LONG = 16, 0.6
-"""Letters in words that are longer than this on average are no words, and have so much each."""
+"""If words are longer than this on average, they are not words, and count this much per letter."""
 
 
 def estimated_tokens(text: str) -> float:

@@ -24,7 +24,7 @@ log = logging.getLogger("reachy_voice.llm")
 
 MOST_CALLS = 16
 NOTHING_SAID = "."
-"""The user's message if there is none to read ahead: many templates want the user to be last."""
+"""Stands for the user's message while there is none: many templates want the user to be last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class UrlRequest:
     choice: ToolChoice = field(default_factory=ToolChoice)
     sampling: Sampling = field(default_factory=Sampling)
     form: Literal["free", "schema", "any arguments"] = "free"
-    """What the server constrains the answer to, if it must be a call."""
+    """How the server constrains an answer that must be a call."""
     capabilities: Capabilities = field(default_factory=Capabilities)
     """What the template of the server's model can take."""
 
@@ -49,8 +49,8 @@ class UrlRequest:
 
     @property
     def offered(self) -> Sequence[Tool]:
-        """The tools in the request. Not all servers can force a named tool, but all can be offered
-        that tool alone."""
+        """The tools in the request. Not all servers can force a named tool, so it is offered
+        alone."""
         if self.choice.kind == "named":
             return [tool for tool in self.tools if tool.name == self.choice.name]
         return self.tools
@@ -62,14 +62,14 @@ class UrlRequest:
 
     @property
     def tool_choice(self) -> str:
-        """With a form, ``none``: the model sees the tools, and answers in that form."""
+        """``none`` if a form is set: the model sees the tools and answers in that form."""
         if self.form != "free":
             return "none"
         return "required" if self.forced else self.choice.kind
 
     @property
     def private(self) -> Iterator[str]:
-        """What people said in it, and what tools returned."""
+        """What people said in this conversation, and what tools returned."""
         for message in self.messages:
             if message.role != "system":
                 yield message.content
@@ -91,8 +91,7 @@ class UrlRequest:
         return "\n".join((*(each.content for each in talk), *calls))
 
     def read_ahead(self, words: str) -> UrlRequest:
-        """The same prompt, to be read without an answer. ``words``: the user's next words so
-        far."""
+        """The same prompt, to be read but not answered. ``words``: the user's next words so far."""
         messages = list(self.messages)
         if messages and messages[-1].role == "user":
             if words:
@@ -104,22 +103,22 @@ class UrlRequest:
 
 
 def for_eyes(message: Message) -> Message:
-    """For a model that can see: with the pictures that were kept, and a note for the others."""
+    """``message`` for a model with vision: pictures that were kept, and a note for the others."""
     return in_words(message, lambda image: None if image.url else FORGOTTEN_IMAGE)
 
 
 def for_the_blind(message: Message) -> Message:
-    """For a model that cannot see: with only the sentence in place of each picture."""
+    """``message`` for a model without vision: a sentence in place of each picture."""
     return replace(message, images=()) if message.images else message
 
 
 def arguments_text(arguments: Any) -> str:
-    """Arguments of a call in the history, as the JSON text that the API expects."""
+    """The arguments of a call in the history as JSON text, which the API expects."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
 def sampling_fields(request: UrlRequest) -> dict[str, Any]:
-    """Fields that all servers share, and those whose names depend on the family."""
+    """Sampling fields: those that all servers share, and those named by the family."""
     sampling = request.sampling
     names = request.family.sampling
     fields: dict[str, Any] = {"temperature": sampling.temperature, "top_p": sampling.top_p}
@@ -134,7 +133,7 @@ def sampling_fields(request: UrlRequest) -> dict[str, Any]:
 
 
 def format_fields(request: UrlRequest) -> dict[str, Any]:
-    """``response_format``: one call as JSON, if it is requested by schema."""
+    """``response_format`` for one call as JSON; empty if the answer is free."""
     if request.form == "free":
         return {}
     tools = request.callable
@@ -190,7 +189,7 @@ class MalformedAnswer(Exception):
 
 @dataclass(slots=True)
 class RawCall:
-    """A call, as far as it has arrived."""
+    """A call, perhaps incomplete."""
 
     key: str
     name: str = ""
@@ -212,8 +211,8 @@ def decoded(data: str) -> dict[str, Any]:
 
 
 def error_in(begin: bytes) -> dict[str, Any] | None:
-    """The error that an answer with status 200 begins with, in a body (some proxies) or an event
-    (LM Studio, whose status comes before its template is tried)."""
+    """The error at the beginning of an answer with status 200: in the body (some proxies) or in an
+    event (LM Studio, which sends the status before it tries its template)."""
     reader = EventReader()
     events = [*reader.feed(begin), *reader.finish()]
     try:
@@ -226,15 +225,14 @@ def error_in(begin: bytes) -> dict[str, Any] | None:
 class ReplyParser:
     """Extracts text and calls from a server's stream.
 
-    Thoughts in the text are left out, and calls that the server has left in the text are extracted
-    here, each once. Only calls of tools that were offered, with arguments that fit, are kept.
-
+    Thoughts are left out of the text. Calls that the server left in the text are extracted, each
+    once. Only calls of offered tools whose arguments fit are kept.
     """
 
     def __init__(self, request: UrlRequest) -> None:
         self._request = request
         self._tools = {tool.name: tool for tool in request.callable}
-        # Only Hermes marks: each server's own parser handles other syntaxes in its own way.
+        # Only Hermes marks: other syntaxes are left to the server's own parser.
         may_call = bool(request.callable)
         self._parser = CallParser(HERMES, request.callable, bare=may_call, anywhere=request.forced)
         self._calls: list[ToolCall] = []
@@ -267,7 +265,7 @@ class ReplyParser:
             yield part
 
     def _check(self, raw: RawCall) -> ToolCall | None:
-        """The call if it is valid, or ``None`` and a log line that says why not."""
+        """The call if it is valid; otherwise log why not and return ``None``."""
         tool = self._tools.get(raw.name)
         if tool is None:
             log.warning("Ignoring a call of a tool that was not offered")

@@ -1,8 +1,8 @@
 """Pictures for a language model, through llama.cpp's mtmd library and a second GGUF.
 
-A picture becomes a few ordinary tokens (marks around it) and cells that match no token. In lists of
-tokens these cells are negative numbers derived from a digest of the picture, so that comparing
-prompts token by token recognises a picture and does not confuse it with another.
+A picture becomes a few ordinary tokens (marks around it) and cells that match no token. Token lists
+hold these cells as negative numbers derived from a digest of the picture, so that comparing prompts
+token by token tells pictures apart.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipeline.errors import EngineError, WeightsError
 log = logging.getLogger("reachy_voice.llm")
 
 _MOST_PIXELS = 7680 * 4320
-"""8K UHD; while a picture is scaled, memory holds four bytes per pixel twice."""
+"""8K UHD. Scaling a picture takes eight bytes per pixel."""
 _DIGEST_BYTES = 12
 _MOST_CELLS = 2**20
 """Limit per picture, for numbering its cells."""
@@ -38,12 +38,12 @@ _IMAGE = 1
 
 
 class VisionFailed(EngineError):
-    """A picture could be read but not seen; later prompts say so."""
+    """The projector failed on a readable picture; later prompts say so."""
 
 
 class Media:
-    """One part of a picture. ``cells``: how many it has. ``positions``: how many token positions it
-    takes, which is fewer if cells are placed in two dimensions (M-RoPE)."""
+    """One part of a picture. ``cells``: how many KV cells it takes. ``positions``: how many token
+    positions; fewer than cells if these are placed in two dimensions (M-RoPE)."""
 
     def __init__(self, vision: VisionProjector, chunk: Any) -> None:
         api = multimodal()
@@ -55,7 +55,8 @@ class Media:
         self._job: Future[NDArray[np.float32]] | None = None
 
     def looked_at(self, timeout_s: float) -> bool:
-        """Whether its embedding is ready; it is computed once, however many runs wait for it."""
+        """Wait up to ``timeout_s`` for the embedding; whether it is ready. It is computed once,
+        however many runs wait for it."""
         if self._job is None:
             self._job = self.projector.look(self)
         wait([self._job], timeout_s)
@@ -91,8 +92,8 @@ class Picture:
 
 
 class VisionProjector:
-    """The projector of one language model. ``most_tokens``: limit per picture, if the family
-    scales pictures. ``room_tokens``: limit per computation of the model. Raises
+    """The projector of one language model. ``most_tokens``: limit per picture, if the model family
+    scales pictures. ``room_tokens``: most tokens per computation of the model. Raises
     ``WeightsError``, ``EngineError``."""
 
     def __init__(
@@ -121,7 +122,7 @@ class VisionProjector:
                 why=recent_problems() or "it does not support pictures",
                 fix="Set llm.mmproj to the file that belongs to this model, or to null",
             )
-        self._model = model  # the C side needs it as long as it lives
+        self._model = model  # must outlive the C object
         weakref.finalize(self, api.mtmd_free, self.handle).atexit = False
         self._inputs = int(library().llama_model_n_embd_inp(model.handle))
         self._executor = ThreadPoolExecutor(1, "llama-vision")
@@ -132,7 +133,7 @@ class VisionProjector:
         self._room_tokens = room_tokens
 
     def picture(self, url: str) -> Picture | None:
-        """The picture in a data URL; ``None`` and a log line if it cannot be read."""
+        """The picture in a data URL. If it cannot be read, log why and return ``None``."""
         data = data_of(url)
         size = pixels(data) if data else None
         if data is None or size is None:
@@ -148,10 +149,8 @@ class VisionProjector:
         return self._assemble(chunks, data)
 
     def look(self, media: Media) -> Future[NDArray[np.float32]]:
-        """Start embedding one part in a separate thread.
-
-        Until it is done, the thread keeps ``media``, and so the C objects, alive.
-        """
+        """Start embedding one part in a separate thread, which keeps ``media``, and so the C
+        objects, alive until it is done."""
         return self._executor.submit(self._look, media)
 
     def _look(self, media: Media) -> NDArray[np.float32]:
@@ -200,7 +199,7 @@ class VisionProjector:
             else:
                 count = ctypes.c_size_t()
                 text_tokens = api.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(count))
-                # A mark that the vocabulary does not have is -1 to mtmd.
+                # mtmd gives -1 for a mark that the vocabulary lacks.
                 tokens += [token for token in text_tokens[: count.value] if token >= 0]
         api.mtmd_input_chunks_free(chunks)
         if too_many:

@@ -24,7 +24,7 @@ class Vocabulary:
         self._control_texts = control_texts
 
     def matcher(self, lark: str) -> LLMatcher:
-        """Raises ``EngineError`` for a grammar that cannot be used."""
+        """Compile a grammar. Raises ``EngineError`` if it cannot be used."""
         from llguidance import LLMatcher
 
         matcher = LLMatcher(self._tokenizer, lark, log_level=0)

@@ -1,4 +1,4 @@
-"""Whether words are complete, judging by what the language model expects next.
+"""Judges whether words are complete by what the language model expects next.
 
 After the last word of an unfinished sentence it expects another word; after a complete sentence, a
 full stop or the end of the message; after a clause that may go on, a comma rather than the end of
@@ -19,12 +19,12 @@ from pipeline.engines.llm.llama_model import Model
 _PUNCTUATION = ".,?!;:…"
 _SENTENCE_ENDS = (".", "?", "!", "...", ".\n", "?\n", "!\n", ".\n\n", "?\n\n", "!\n\n", "?!", "!!")
 _TINY = 1e-300
-"""Keeps the division defined if a model expects neither."""
+"""Avoids division by zero if a model expects neither an end nor a comma."""
 
 
 def without_end_marks(text: str) -> str:
-    """``text`` with single spaces, and without punctuation at its end: a recogniser adds it
-    whether or not the speaker has finished, and changes it when the speaker continues."""
+    """``text`` with single spaces and without punctuation at its end, which a recogniser adds
+    whether or not the speaker has finished, and changes when the speaker continues."""
     return " ".join(text.split()).rstrip(f" {_PUNCTUATION}")
 
 
@@ -39,13 +39,13 @@ class WordEnds:
         self._commas = _indices(self._single((",",)))
 
     def _single(self, texts: Iterable[str]) -> set[int]:
-        """The tokens of those ``texts`` that are one token."""
+        """The tokens of those ``texts`` that consist of one token."""
         candidates = (self._model.tokenize(text, special=False) for text in texts)
         return {tokens[0] for tokens in candidates if len(tokens) == 1}
 
     def probability(self, logits: NDArray[np.float32]) -> float:
         """How likely the speaker is done, 0 to 1: the probability that the sentence ends here,
-        lowered if a comma is likelier than the end of the message. Float32 ``logits``, shape
+        lowered if a comma is likelier than the end of the message. ``logits``: float32, shape
         (vocabulary,)."""
         weights = np.exp(logits.astype(np.float64) - logits.max())
         end, comma = weights[self._ends].sum(), weights[self._commas].sum()
@@ -53,7 +53,8 @@ class WordEnds:
         return float(sentence_end * np.sqrt(end / (end + comma + _TINY)))
 
     def last(self, tokens: Sequence[int], end: int) -> int | None:
-        """Where the last word of ``tokens[:end]`` ends, without punctuation."""
+        """Index of the last token of ``tokens[:end]`` that is not just punctuation; ``None`` if
+        unclear."""
         for at in range(end - 1, -1, -1):
             if tokens[at] < 0:
                 return None  # a picture
@@ -65,7 +66,7 @@ class WordEnds:
         return None
 
     def reach(self, tokens: Sequence[int], text: str) -> bool:
-        """Whether ``tokens`` end exactly where ``text`` does."""
+        """Whether ``tokens`` end with the end of ``text``."""
         tail = text.encode()[-8:]
         last = [token for token in tokens[-8:] if token >= 0]
         return b"".join(map(self._model.piece, last)).endswith(tail)

@@ -26,19 +26,19 @@ _MOST_CALLS = 16
 _MOST_ATTEMPTS = 3
 """Attempts at a call that does not fit its schema."""
 _MOST_IDLE_TOKENS = 8
-"""Limit between two calls of a calls-only answer: a mark has up to six tokens."""
+"""Most tokens between two calls of a calls-only answer; a mark has up to six."""
 _CLOSING_TOKENS = 128
-"""With this few tokens left, a call ends as soon as its schema allows it."""
+"""With only this many tokens left, a call ends as soon as its schema allows."""
 
 
 class Writer:
-    """One answer. ``room``: tokens until the context is full. ``thought_end``: ends the
-    thought that the prompt leaves open.
+    """One answer. ``room``: tokens until the context is full. ``thought_end``: the mark that closes
+    the thought in which the prompt ends.
 
     A call follows a grammar from its beginning; the text that its syntax requires before the
-    function's name is written for the model. A call without marks follows the grammar from where
-    its name is known. An answer that must be a call begins with one. If no call is wanted, tokens
-    that would begin one are rejected.
+    function's name is written for the model. A call without marks follows the grammar once its
+    name is known. An answer that must be a call begins with one. If no call is wanted, tokens that
+    would begin one are rejected.
     """
 
     def __init__(
@@ -97,7 +97,8 @@ class Writer:
         return self.finish_reason is None
 
     def write(self, logits: NDArray[np.float32]) -> tuple[list[int], list[Part]]:
-        """The next tokens, and what they add to the answer; nothing once it has ended."""
+        """The next tokens, and the parts that they add to the answer; both empty once it has
+        ended."""
         token = self._choose(logits)
         if token is None or self._model.ends(token):
             self.finish_reason = "stop"
@@ -113,7 +114,7 @@ class Writer:
         return tokens, parts
 
     def finish(self) -> list[Part]:
-        """Text and calls held back until the end."""
+        """The text and calls that were held back until the end."""
         last = self._decoder.decode(b"", final=True)
         parts = [*self._parser.feed(last), *self._parser.finish()]
         return [] if self._forced or self._at_stop else parts
@@ -149,7 +150,7 @@ class Writer:
         return self._parser.suspects(self._bytes(token).decode("utf-8", "replace"))
 
     def _bytes(self, token: int) -> bytes:
-        """The text of a token. A control token has one if the syntax of calls contains it."""
+        """The text of a token; for a control token, only if the syntax of calls contains it."""
         text = self._model.piece(token)
         if text:
             return text
@@ -160,7 +161,7 @@ class Writer:
     # --- taking
 
     def _take(self, token: int, text: str) -> tuple[list[int], list[Part]]:
-        """If a call begins in ``text``, replace what follows its mark by the required syntax."""
+        """If a call begins in ``text``, replace what follows its mark with the required syntax."""
         parser = self._parser
         if not self._tools or parser.in_call:
             return [token], parser.feed(text)
@@ -184,7 +185,7 @@ class Writer:
         return self._tokens(begin)
 
     def _again(self, tokens: int) -> list[int]:
-        """Retry a rejected call: with other random choices it may fit."""
+        """Retry a rejected call, which may fit with other random choices."""
         if not self._sampler.bound or self._parser.in_call:
             return []
         self._sampler.release()

@@ -1,8 +1,8 @@
 """Recognises calls without marks: is this JSON object a call? Sans-I/O.
 
-Small models may write a bare object, a list of objects or a fenced block instead of the marks of
-their template. An object is a call if it has the ``name`` of an offered tool, and ``arguments`` or
-``parameters``. Whether these fit the schema is checked once the object is complete.
+Small models may write a bare object, a list of objects or a fenced block instead of their
+template's marks. An object is a call if it has the ``name`` of an offered tool, and ``arguments``
+or ``parameters``. Whether these fit the schema is checked once the object is complete.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CLOSERS = {"list": "]", "fence": "```"}
 _SPACE = re.compile(r"\s*")
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _MOST_LEVELS = 50
-"""Nesting limit of arguments: if a call may begin at any brace, each brace is followed this far."""
+"""Nesting limit of arguments. Bounds the work if a call may begin at any brace."""
 _ARGUMENTS = ("arguments", "parameters")
 _KEYS = tuple(f'"{key}"' for key in ("name", *_ARGUMENTS, "type"))
 
@@ -40,8 +40,8 @@ class BareCall:
     """Follows one object while it is being written; reads each character about once.
 
     ``names``: the tools that may be called. ``opens(text)`` must hold. ``start``: where the object
-    begins in it; ``at``: how far it was read; ``closers``: ends of the list and fence around it,
-    the outermost last; ``name``: of the tool, once known.
+    begins in ``text``; ``at``: how far it was read; ``closers``: ends of the list and fence around
+    it, the outermost last; ``name``: the tool's name, once known.
     """
 
     def __init__(self, names: Iterable[str], text: str) -> None:
@@ -65,7 +65,7 @@ class BareCall:
 
     def end(self, text: str, *, pause: bool = False) -> int | None:
         """Where the object ends in ``text``, the whole text so far; -1 if it cannot become a call;
-        ``None`` if that is not known yet. ``pause``: stop reading once it is ``named``."""
+        ``None`` if it has not ended yet. ``pause``: stop reading once it is ``named``."""
         while not (pause and self.named):
             space = _SPACE.match(text, self.at)
             at = space.end() if space else self.at
@@ -110,7 +110,7 @@ class BareCall:
             return after
         if self._key == "type":
             return _one_of(['"function"'], text, at)
-        if text[at] == '"':  # OpenAI's APIs write arguments as a text
+        if text[at] == '"':  # OpenAI's APIs write arguments as a string
             match = _TEXT.match(text, at)
             return match.end() if match else None
         if text[at] != "{":
@@ -121,7 +121,7 @@ class BareCall:
 
 
 def _one_of(options: Collection[str], text: str, at: int) -> int | None:
-    """Where the option at ``at`` ends; -1 if there is no option; ``None`` if one may follow."""
+    """Where the option at ``at`` ends; -1 if there is none; ``None`` if it may be incomplete."""
     for option in options:
         if text.startswith(option, at):
             return at + len(option)

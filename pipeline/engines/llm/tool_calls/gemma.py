@@ -79,7 +79,7 @@ _MOST_LEVELS, _MOST_MEMBERS = 6, 32
 
 def rules(name: str, schema: Mapping[str, Any]) -> list[str]:
     """The Lark rule ``name`` for an object with the members of ``schema``, and the rules that it
-    needs. Names and types are enforced; the rest of a schema is checked in the complete call."""
+    needs. It enforces names and types; the rest of the schema is checked on the complete call."""
     return [f"{name}: {_value(schema, 0)}", *_ANY]
 
 
@@ -114,7 +114,7 @@ def _one_of(options: list[str]) -> str:
 
 
 def _members(members: list[tuple[str, str]], required: set[str], *, needs_comma: bool) -> str:
-    """``needs_comma``: another member comes before, so each member needs a comma."""
+    """``needs_comma``: a member precedes these, so each needs a comma before it."""
     if not members:
         return ""
     (member, name), *others = members

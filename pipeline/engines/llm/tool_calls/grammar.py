@@ -1,6 +1,6 @@
-"""The grammar of calls: only names and arguments that the tools accept.
+"""The grammar of calls, which allows only names and arguments that the tools accept.
 
-It is written in Lark for llguidance, which compiles the JSON schemas of the tools itself.
+It is written in Lark for llguidance, which compiles the tools' JSON schemas itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("reachy_voice.llm")
 
 _REMEMBERED = 16
-"""Sets of tools; each session has one, and answers that override it have others."""
+"""How many sets of tools are cached: one per session, and others for answers that override it."""
 _JSON = {
     "item_separator": ", ",
     "key_separator": ": ",
@@ -34,8 +34,8 @@ _JSON = {
     "coerce_one_of": True,
     "lenient": True,
 }
-"""As ``json.dumps`` and chat templates write it, so that a call has the same tokens later.
-``schema_check`` checks the whole call for what llguidance cannot enforce."""
+"""JSON as ``json.dumps`` and chat templates write it, so that a call keeps its tokens in later
+prompts. ``schema_check`` checks the whole call for what llguidance cannot enforce."""
 
 
 class CallGrammars:
@@ -48,7 +48,7 @@ class CallGrammars:
 
     def matcher(self, tools: Sequence[Tool], *, bare: bool = False) -> LLMatcher:
         """A matcher for one call of one of ``tools``, from the first letter of its name to the end.
-        ``bare``: for a call without marks whose name is known, from its arguments on.
+        ``bare``: from the arguments on, for a call without marks whose name is known.
 
         If a schema cannot be used, the log says so, and the arguments may be any object. If tools
         share a name, the last one counts.
@@ -103,7 +103,7 @@ def _shape(schema: Any) -> Any:
 
 
 def _usable(tool: Tool) -> Any:
-    """The schema of the tool's arguments; any object if that cannot be used."""
+    """The schema of the tool's arguments; any object if the schema cannot be used."""
     schema = tool.parameters
     why = why_unusable(schema)
     if not why and isinstance(schema, Mapping) and schema.get("type", "object") != "object":
@@ -123,7 +123,7 @@ _COMBINED |= {"patternProperties", "unevaluatedProperties", "dependentSchemas"}
 
 
 def closed(schema: Any) -> Any:
-    """``schema`` without undeclared members, which small models invent."""
+    """``schema`` that rejects undeclared members, which small models invent."""
     if not isinstance(schema, Mapping):
         return schema
     strict = dict(schema)
@@ -154,5 +154,5 @@ def _lark(syntax: Syntax, tools: Sequence[Tool], schemas: Sequence[Any], *, name
 
 
 def literal(text: str) -> str:
-    """``text`` itself in Lark."""
+    """``text`` as a Lark literal."""
     return json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Splits a model's output, while it is being written, into speech, calls, and the rest.
+"""Splits a model's output into speech, calls and the rest while it is being written.
 
 Sans-I/O. The result does not depend on how the text is cut into pieces.
 """
@@ -26,9 +26,9 @@ Part = TextDelta | ToolCall
 _SEPARATORS = " \t\r\n;,"
 """Characters allowed between two calls."""
 _MOST_HELD = 50_000
-"""Longest text held back until a call without marks ends."""
+"""Longest text held back while waiting for a call without marks to end, in characters."""
 _MOST_AT_ONCE = 4096
-"""Most characters per step: each brace in held-back text may cost that many steps."""
+"""Most characters per step, as each brace in held-back text may cost that many steps."""
 
 
 _State = Literal["speech", "object", "block", "call", "closing"]
@@ -39,14 +39,15 @@ _State = Literal["speech", "object", "block", "call", "closing"]
 class CallParser:
     """One answer of a model that writes calls in ``syntax``.
 
-    Speech passes at once, except for the possible beginning of a mark, and white space until
-    something follows it. A call comes out when its data is complete, if it calls one of ``tools``
-    and fits its schema; otherwise it is dropped, and the log says why.
+    Speech passes at once; only the possible beginning of a mark and trailing white space are held
+    back. A call comes out when its data is complete, if it calls one of ``tools`` and fits its
+    schema; otherwise it is dropped, and the log says why.
 
     ``bare``: a call may lack its marks at the start of an answer, or after another call
-    (``pipeline.engines.llm.tool_calls.bare``). It is held back while it may still be a call; if it
-    is not, it becomes speech, unchanged. ``anywhere``: it may also follow words, as in an unmarked
-    syntax. ``thought_end``: the answer begins inside a thought that ends with this.
+    (``pipeline.engines.llm.tool_calls.bare``). Such text is held back while it may be a call; if
+    it turns out not to be, it becomes speech, unchanged. ``anywhere``: it may also follow words, as
+    in an unmarked syntax. ``thought_end``: set if the answer begins inside a thought, which this
+    mark closes.
 
     ``calls``: how many have come out. ``rest``: required text after the latest marker, up to the
     function's name; or after the name of a call without marks, up to its arguments.
@@ -85,12 +86,12 @@ class CallParser:
 
     @property
     def in_call(self) -> bool:
-        """Whether a call has begun whose closing mark has not been read."""
+        """Whether a call has begun and its closing mark has not been read."""
         return self._state in ("call", "closing")
 
     @property
     def named(self) -> bool:
-        """Whether this may be a call without marks that was read exactly up to its name."""
+        """Whether this may be a call without marks, read exactly up to the end of its name."""
         return self._state == "object" and self._bare.named
 
     @property
@@ -117,21 +118,21 @@ class CallParser:
         return unread
 
     def begin(self) -> str:
-        """Begin a call that nothing can undo. Returns its beginning, up to the name."""
+        """Force a call to begin. Returns its text up to the name."""
         self._enter_call(self._syntax)
         self._buffer = self._syntax.rest
         return self._syntax.begin
 
     def commit(self) -> str:
-        """Treat what is ``named`` as a call from now on. Returns the name."""
+        """Commit to the ``named`` object being a call. Returns the tool's name."""
         self._buffer = self._buffer[self._bare.start :]
         self._closers = [*self._bare.closers, *self._closers]
         self._enter_call(self._syntax.bare)
         return self._bare.name
 
     def finish(self) -> list[Part]:
-        """The remaining parts at the end. The beginning of a mark is not speech, unless it is a
-        single character."""
+        """The remaining parts at the end of the answer. An unfinished mark is not speech, unless it
+        is a single character."""
         parts: list[Part] = []
         while self._state == "object":
             self._release(parts)
@@ -236,7 +237,7 @@ class CallParser:
         return True
 
     def _closing(self) -> bool:
-        """Look for the closing mark. A model that forgets it may begin the next call."""
+        """Look for the closing mark, or the next call, as a model may forget the mark."""
         close = self._syntax.close.strip()
         at = self._buffer.find(close)
         begins = self._buffer.find(self._syntax.marker)
@@ -281,7 +282,7 @@ class CallParser:
         self._buffer = self._buffer[1:]
 
     def _skip_closers(self) -> None:
-        """Skip, after a call without marks, separators and the ends of its list and fence."""
+        """After a call without marks, skip separators and the ends of its list and fence."""
         while True:
             self._space, self._buffer = "", self._buffer.lstrip(self._separators)
             matches = [i for i, end in enumerate(self._closers) if self._buffer.startswith(end)]

@@ -13,9 +13,9 @@ _DRAFTS = (
     jsonschema_rs.Draft7Validator,
     jsonschema_rs.Draft4Validator,
 )
-"""Tools rarely name their schema draft: use the first draft that accepts the schema."""
+"""Tools rarely name their schema draft, so the first draft that accepts the schema is used."""
 _PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)
-"""A pattern that takes longer does not match."""
+"""A pattern that exceeds this limit does not match."""
 
 
 def fits(value: Any, schema: Any) -> bool:
@@ -25,13 +25,13 @@ def fits(value: Any, schema: Any) -> bool:
 
 
 def why_unusable(schema: Any) -> str:
-    """What is wrong with ``schema``, in one line, or an empty text. Fetches nothing."""
+    """What is wrong with ``schema``, in one line, or an empty string. Fetches nothing."""
     return _compile(_text(schema))[1]
 
 
 def why_unwritable(schema: Any) -> str:
-    """Why no grammar can be made of ``schema``, in one line, or an empty text. What a grammar would
-    only leave out, such as ``not`` and ``uniqueItems``, is no reason."""
+    """Why no grammar can be made from ``schema``, in one line, or an empty string. Keywords that a
+    grammar just leaves out, such as ``not`` and ``uniqueItems``, are no reason."""
     from llguidance import LLMatcher
 
     if why := why_unusable(schema):

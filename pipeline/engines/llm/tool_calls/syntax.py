@@ -1,6 +1,6 @@
 """How families of models spell a call, and which marks end speech.
 
-The spellings are those of the chat templates in llama.cpp's ``models/templates`` (as of
+The spellings come from the chat templates in llama.cpp's ``models/templates`` (as of
 llama-cpp-python 0.3.36): Qwen 2.5 and 3 and Hermes, Gemma 4, Llama 3.x.
 """
 
@@ -18,7 +18,7 @@ from pipeline.engines.llm.tool_calls import gemma
 class Syntax:
     """One family's spelling: ``marker`` ``rest`` name ``middle`` arguments ``end`` ``close``.
 
-    ``unmarked``: its calls need no marker, so that an object anywhere in an answer may be one.
+    ``unmarked``: calls need no marker, so an object anywhere in an answer may be one.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Syntax:
         return self.rest if self.unmarked else self.marker + self.rest
 
     def written(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """A call, as the family's templates write it into the history."""
+        """A call as the family's templates write it into the history."""
         if self.values == "gemma":
             values = gemma.written(arguments)
         else:
@@ -58,7 +58,7 @@ class Syntax:
 
     @property
     def other_markers(self) -> tuple[str, ...]:
-        """Other marks that are not speech; no mark is the beginning of another."""
+        """Other marks that are not speech. No mark is a prefix of another."""
         return tuple({*BLOCKS, *STRAY, self.close.strip()} - {""})
 
     @property
@@ -78,18 +78,18 @@ THOUGHTS: Mapping[str, str] = {
     "<|channel>": "<channel|>",
     "<|channel|>analysis": "<|channel|>final<|message|>",
 }
-"""Qwen, DeepSeek, SmolLM and many others; Apriel; Seed; Mistral; Command; Apertus; Gemma 4; and
-gpt-oss, whose answers end a thought by naming another channel."""
+"""The marks around a thought. In order: Qwen, DeepSeek, SmolLM and many others; Apriel; Seed;
+Mistral; Command; Apertus; Gemma 4; gpt-oss, which ends a thought by naming another channel."""
 
 BLOCKS: Mapping[str, str] = {
     **THOUGHTS,
     "<tool_response>": "</tool_response>",
     "<|tool_response>": "<tool_response|>",
 }
-"""Thoughts, and tool results that a model invents: not spoken from one mark to the other."""
+"""Opening and closing marks of text that is not spoken: thoughts, and invented tool results."""
 
 STRAY = (*BLOCKS.values(), "</tool_call>", "<tool_call|>")
-"""Closing marks without an opening mark. They are dropped."""
+"""Closing marks that may appear without their opening mark; they are dropped."""
 
 HERMES = Syntax(
     "hermes",
