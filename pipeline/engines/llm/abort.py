@@ -40,7 +40,7 @@ class AbortSwitch:
 
     @contextmanager
     def watching(self, cancel: CancelToken, *, preemptible: bool) -> Iterator[None]:
-        """Abort computations inside the block when ``cancel`` is set or, if ``preemptible``,
+        """Abort computations inside the block once ``cancel`` is cancelled or, if ``preemptible``,
         preempted."""
         with self._changed:
             self._flag[0] = b"\0"

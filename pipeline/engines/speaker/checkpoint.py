@@ -1,8 +1,8 @@
-"""Reads the tensors of a checkpoint of PyTorch before 1.6, without torch.
+"""Reads the tensors of a checkpoint from PyTorch before 1.6, without torch.
 
 Such a file is five pickles (a magic number, a version, sizes of types, the object, the keys of its
-storages), then each storage: its length as 64 bits little-endian, and its numbers. Only what a
-plain checkpoint of float tensors needs is unpickled; anything else is refused.
+storages), then each storage: its length as 64 bits little-endian, and its numbers. Unpickling
+allows only what a plain checkpoint of float tensors needs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes a stack of LSTMs and a linear layer as an ONNX model, without the ``onnx`` package.
 
-A model file is a protobuf message; the numbers of its fields are those of
+A model file is a protobuf message; its field numbers are from
 https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 """
 
@@ -20,8 +20,8 @@ _FLOAT, _INT64, _INT = 1, 7, 2
 def lstm_graph(weights: Tensors, layers: int) -> bytes:
     """An ONNX model of ``weights``, named as in PyTorch (``lstm.weight_ih_l0``, ``linear.bias``).
 
-    Input ``frames``: float32, shape ``(time, batch, size)``. Output ``voice``: what the linear
-    layer makes of the last state, without its negative part, shape ``(batch, size)``.
+    Input ``frames``: float32, shape ``(time, batch, size)``. Output ``voice``: the linear layer and
+    a ReLU applied to the last state, shape ``(batch, size)``.
     """
     parts = [_tensor("first", np.array([0])), _tensor("second", np.array([1]))]
     frames = "frames"
@@ -34,7 +34,7 @@ def lstm_graph(weights: Tensors, layers: int) -> bytes:
         parts += map(_tensor, names, (inner[None], outer[None], np.concatenate(biases)[None]))
         results, hidden_size = [f"states{n}", f"last{n}"], outer.shape[1]
         parts.append(_node("LSTM", [frames, *names], results, hidden_size=hidden_size))
-        # Without the axis of directions, of which there is one.
+        # Drop the axis of directions, as there is only one.
         frames = f"frames{n}"
         parts.append(_node("Squeeze", [f"states{n}", "second"], [frames]))
     parts += [_tensor("linear", weights["linear.weight"]), _tensor("bias", weights["linear.bias"])]
@@ -51,7 +51,8 @@ def lstm_graph(weights: Tensors, layers: int) -> bytes:
 
 
 def _gates(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """PyTorch's order is input, forget, cell, output; that of ONNX input, output, forget, cell."""
+    """From PyTorch's order (input, forget, cell, output) to ONNX's (input, output, forget,
+    cell)."""
     given = np.split(rows, 4)
     return np.concatenate([given[0], given[3], given[1], given[2]])
 
@@ -89,6 +90,6 @@ def _tensor(name: str, array: NDArray[np.float32] | NDArray[np.int64]) -> bytes:
 
 
 def _value(field: int, name: str) -> bytes:
-    """A float tensor of any shape that goes in or out."""
+    """Declares an input or output: a float tensor of any shape."""
     kind = _field(2, _field(1, _number(1, _FLOAT)))
     return _field(field, _field(1, name.encode()) + kind)

@@ -1,8 +1,8 @@
 """Resemblyzer's voice encoder: three LSTMs that were trained to tell speakers apart (GE2E, Wan et
 al. 2018, https://arxiv.org/abs/1710.10467), on onnxruntime.
 
-It hears 1.6 s at a time, in steps of 0.77 s, and takes the mean. Windows, level and features are
-those of the package ``resemblyzer``; its weights are a checkpoint of PyTorch, which is not needed.
+It encodes windows of 1.6 s, every 0.77 s, and averages them. Windows, level and features are those
+of the package ``resemblyzer``. The weights are a PyTorch checkpoint, which is read without PyTorch.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pipeline.work import NEVER, Cancelled, CancelToken
 
 LAYERS, BANDS = 3, 40
 WINDOW_FRAMES, STEP_FRAMES = 160, 77
-"""Frames of 10 ms that the network hears at once, and to the next of these windows."""
+"""Length of a window, and distance to the next one, in frames of 10 ms."""
 LEAST_FRAMES = 120
-"""A last window with fewer of its own is left out."""
+"""A last window with fewer new frames is left out."""
 LEAST_RMS = 10 ** (-30 / 20)
-"""Softer speech is made as loud as this; 1 is full scale."""
+"""Softer speech is amplified to this level; 1 is full scale."""
 
 
 class ResemblyzerOptions(EngineOptions):
@@ -46,7 +46,7 @@ class Resemblyzer:
         self._session = session
 
     def embed(self, pcm: Pcm, cancel: CancelToken) -> Embedding:
-        """Where the voice is among all voices: float32, shape ``(256,)``, of length 1."""
+        """The embedding of the voice: float32, shape ``(256,)``, unit length."""
         if cancel.cancelled:
             raise Cancelled
         batch = np.stack(windows(features(pcm)), axis=1)
@@ -55,14 +55,14 @@ class Resemblyzer:
 
 
 def features(pcm: Pcm) -> NDArray[np.float32]:
-    """Power in 40 bands each 10 ms, shape ``(frames, 40)``."""
+    """Power in 40 bands every 10 ms, shape ``(frames, 40)``."""
     samples = np.pad(to_float(pcm), (0, max(0, WINDOW_SAMPLES - len(pcm))))
     rms = float(np.sqrt(np.mean(samples**2)))
     return mel_power(samples * max(1.0, LEAST_RMS / max(rms, 1e-5)), BANDS)
 
 
 def windows(frames: NDArray[np.float32]) -> list[NDArray[np.float32]]:
-    """At least one, each of shape ``(160, bands)``."""
+    """The windows of an utterance: at least one, each of shape ``(160, bands)``."""
     last = max(0, len(frames) - LEAST_FRAMES)
     padded = np.pad(frames, ((0, WINDOW_FRAMES), (0, 0)))
     return [padded[at : at + WINDOW_FRAMES] for at in range(0, last + 1, STEP_FRAMES)]

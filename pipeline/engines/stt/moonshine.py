@@ -1,9 +1,9 @@
 """Moonshine: English speech-to-text for CPUs, with moonshine-voice's own runtime.
 
 The final text comes from one pass over the whole utterance. Long utterances are split where they
-are quietest, with one pass per part: after 30 s the model invents sentences. The session does the
-endpointing, so the runtime's own VAD is off: on leading silence it splits the audio and invents a
-word.
+are quietest, with one pass per part, as the model invents sentences after 30 s. The session does
+the endpointing, so the runtime's own VAD is off: on leading silence it splits the audio and invents
+a word.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from pipeline.errors import EngineError
 MIN_SAMPLES = LISTEN_RATE // 10
 """The encoder fails on less than about 70 ms; shorter audio is padded with silence to this."""
 NO_SPEECH = "You"
-"""What the model writes, without a full stop, for silence, a cough or a hum. A spoken "you" gets
-punctuation or another spelling."""
+"""What the model writes for silence, a cough or a hum. A spoken "you" gets punctuation or another
+spelling."""
 _FILES = ("encoder_model.ort", "decoder_model_merged.ort", "tokenizer.bin")
 
 
@@ -55,9 +55,9 @@ class MoonshineRecogniser:
     """The runtime: samples in, text out. Not thread-safe."""
 
     def __init__(self, directory: Path, options: MoonshineOptions) -> None:
-        """Load the model. Raises ``WeightsError`` if the runtime refuses it."""
-        # On one core it takes half the CPU time, and is no slower even on two idle cores. The
-        # runtime offers no other switch, and reads this when it opens its sessions.
+        """Load the model. Raises ``WeightsError`` if the runtime cannot."""
+        # One thread takes half the CPU time, and is no slower even with two idle cores. The runtime
+        # has no other switch for this, and reads it when it opens its sessions.
         os.environ["MOONSHINE_ORT_SINGLE_THREAD"] = "1"
         from moonshine_voice.errors import MoonshineError, check_error
         from moonshine_voice.moonshine_api import ModelArch, TranscriptC
@@ -84,8 +84,8 @@ class MoonshineRecogniser:
         return text if is_speech(text) else ""
 
     def _lines(self, samples: Any) -> list[str]:
-        # The package's own method copies the audio sample by sample while holding the GIL: for 44 s
-        # of audio, that blocks the server's event loop for 0.1 s. This passes the array.
+        # The package's own method copies the audio sample by sample while holding the GIL, which
+        # blocks the server's event loop for 0.1 s per 44 s of audio. This passes the array.
         pointer = self._transcript_pointer()
         self._check_error(
             self._transcriber._lib.moonshine_transcribe_without_streaming(
@@ -105,12 +105,12 @@ class MoonshineRecogniser:
 
 
 def is_speech(text: str) -> bool:
-    """Whether ``text`` has spoken words: the model also writes notes for a hum."""
+    """Whether ``text`` has spoken words; for a hum the model writes notes instead."""
     return text != NO_SPEECH and any(character.isalnum() for character in text)
 
 
 class Moonshine:
-    """The engine; utterances share one recogniser and run one after the other."""
+    """The engine. Utterances share one recogniser and take turns."""
 
     rate = LISTEN_RATE
     streams = False

@@ -1,7 +1,7 @@
 """A NeMo transducer: samples in, tokens out, for whole utterances or windows of a stream.
 
-The only STT module that uses NeMo and torch. Import it only where the engine runs: both together
-take half a minute to import on a busy machine.
+The only STT module that uses NeMo and torch. Import it only where the engine runs: importing both
+takes half a minute on a busy machine.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class NemoModel:
 
     def advance(self, pcm: Pcm, window: Window, state: Any) -> tuple[Tokens, Tokens, Any]:
         """Decode the next part of a stream, the ``pcm`` of ``window``, from ``state`` (``None``:
-        beginning). Returns final tokens, tentative tokens, and the state after the final ones.
+        the beginning). Returns final tokens, tentative tokens, and the state after the final ones.
         Raises ``EngineError``."""
         with self._running(_never):
             encoded = self._encode(pcm)[window.skip :]
@@ -86,7 +86,7 @@ class NemoModel:
             self._stop = _never
 
     def _encode(self, pcm: Pcm) -> Any:
-        """float32 of shape ``(frames, width)``."""
+        """The encoder's output, float32 of shape ``(frames, width)``."""
         torch = self._torch
         self.passes += 1
         features, counts = self._model.preprocessor(
@@ -113,8 +113,8 @@ class NemoModel:
     # -- stopping
 
     def _watch(self) -> None:
-        """Check ``stop`` before each layer and, on a CPU, before each decoded token (a GPU runs
-        these as one graph)."""
+        """Check ``stop`` before each layer and, on a CPU, before each decoded token (a GPU decodes
+        in one graph)."""
         modules = list(self._model.encoder.layers)
         if self.where.device == "cpu":
             modules.append(self._model.decoder.prediction["dec_rnn"])
@@ -137,7 +137,7 @@ def load(path: Path, device: str, precision: str, threads: int) -> NemoModel:
     """Load a ``.nemo`` file. ``device``: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``. ``precision``:
     ``auto``, ``fp32`` or ``bf16``, for the encoder. ``threads``: on a CPU.
 
-    Raises ``WeightsError`` for a file that NeMo refuses or that is not a 16 kHz transducer, and
+    Raises ``WeightsError`` for a file that NeMo cannot load or that is not a 16 kHz transducer, and
     ``EngineError`` for a device that the machine lacks.
     """
     where = place("stt", device, precision, threads)
@@ -150,7 +150,7 @@ def load(path: Path, device: str, precision: str, threads: int) -> NemoModel:
 
 
 def _join_our_log(nemo_log: logging.Logger) -> None:
-    # Its methods change the level of its own handlers, and of any that others added.
+    # Its methods would change the level of all handlers, those that others added included.
     for handler in list(nemo_log.handlers):
         nemo_log.removeHandler(handler)
     nemo_log.propagate = True
@@ -158,7 +158,7 @@ def _join_our_log(nemo_log: logging.Logger) -> None:
 
 
 def _restore(path: Path) -> Any:
-    # It logs that it sends no telemetry.
+    # Silence its message that it sends no telemetry.
     logging.getLogger("nv_one_logger").setLevel(logging.ERROR)
     from nemo.collections.asr.models import ASRModel, EncDecRNNTBPEModel
 
@@ -175,7 +175,7 @@ def _restore(path: Path) -> Any:
 
 
 def greedy(model: Any) -> Any:
-    """The same model, for ``NemoModel``: decodes greedily, and the same sound always the same."""
+    """Set up ``model`` for ``NemoModel``: greedy, deterministic decoding. Returns it."""
     from omegaconf import open_dict
 
     config = model.cfg.decoding.copy()

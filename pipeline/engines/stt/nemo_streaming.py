@@ -1,9 +1,9 @@
-"""Which part of an utterance a stateless recogniser encodes next (pure).
+"""Decides which part of an utterance a stateless recogniser encodes next. Pure.
 
-A full-context encoder runs repeatedly over a window: frames decoded before (left context), new
-frames, and the newest frames (right context). The new frames are decoded for good, continuing the
-decoder's state; the right context is decoded tentatively, and its state is discarded. All lengths
-are frames of the encoder's output, about 80 ms each.
+A full-context encoder runs repeatedly over a window: frames already decoded (left context), new
+frames, and the newest frames (right context). The new frames are decoded for good, from the
+decoder's last state; the right context is decoded tentatively, and its state is discarded. All
+lengths are in frames of the encoder's output, about 80 ms each.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 from pipeline.engines.contract import Partial
 
 Tokens = tuple[int, ...]
-"""Pieces of words, by their ids in the model's vocabulary."""
+"""Ids of word pieces in the model's vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSize:
     """``chunk``: new frames between two passes. ``right``: how many must follow a frame before it
-    is decoded for good. ``left``: how many earlier frames are encoded again. ``most``: limit of
-    new frames per pass, if more than a chunk has arrived."""
+    is decoded for good. ``left``: how many earlier frames are encoded again. ``most``: most new
+    frames per pass, if more than a chunk has arrived."""
 
     left: int
     chunk: int
@@ -42,8 +42,8 @@ class Window:
 
 
 class Stream:
-    """One utterance, as far as it is decoded. If fed in pieces of up to one chunk, its text depends
-    only on the audio."""
+    """How far one utterance is decoded, and its tokens so far. If fed in pieces of up to one chunk,
+    the text depends only on the audio."""
 
     def __init__(self, context: ContextSize) -> None:
         self._context = context
@@ -77,10 +77,10 @@ class Stream:
 
 
 def settled(text_of: Callable[[Sequence[int]], str], sure: Tokens, unsure: Tokens) -> Partial:
-    """The text of ``sure`` tokens, which stay, followed by ``unsure`` ones.
+    """The text of ``sure`` tokens, which are final, followed by ``unsure`` ones.
 
-    The last sure word may still get an ending or a comma, so it stays tentative until another word
-    has begun. Committed text is thus always a prefix of later committed text.
+    The last sure word may still get an ending or a comma, so it stays tentative until the next word
+    begins. Committed text is thus always a prefix of later committed text.
     """
     committed = text_of(sure).rstrip().rpartition(" ")[0]
     whole = text_of(sure + unsure).strip()

@@ -1,8 +1,8 @@
-"""Speech-to-text by URL: ``POST /v1/audio/transcriptions``, as OpenAI, vLLM, speaches, LocalAI,
-llama-server, Ollama and whisper.cpp's server offer it.
+"""Speech-to-text by URL: ``POST /v1/audio/transcriptions``, as offered by OpenAI, vLLM, speaches,
+LocalAI, llama-server, Ollama and whisper.cpp's server.
 
-One request is one pass over the whole utterance, as a WAV file. Partial transcripts are
-separate passes, and off unless an interval is set.
+One request is one pass over the whole utterance, as a WAV file. Partial transcripts are separate
+passes, and off unless an interval is set.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class UrlStt(UrlEngine):
 
     streams = False
     languages: Sequence[str] = ()
-    """Unknown: a server refuses a language when it is asked for it."""
+    """Unknown until a server refuses a language."""
 
     def __init__(self, options: TranscriptionsOptions, pool: Pool) -> None:
         super().__init__(Kind.STT, options, pool)
@@ -89,7 +89,7 @@ class UrlStt(UrlEngine):
 
 
 class UrlUtterance:
-    """One utterance. After ``finish`` it may be fed more and finished again."""
+    """One utterance. After ``finish`` it may be fed again, and finished again."""
 
     def __init__(self, stt: UrlStt, language: str, partial_interval_samples: int) -> None:
         self._stt = stt
@@ -112,7 +112,7 @@ class UrlUtterance:
         return Partial(tentative=self._text)
 
     async def finish(self, work: Work) -> Transcript:
-        """One pass over everything fed so far; free if nothing was fed since the last one."""
+        """One pass over all audio fed so far; free if nothing is new since the last one."""
         if self._read_samples != self._samples:
             await self._read(work)
         return Transcript(self._text, self._samples / LISTEN_RATE)

@@ -1,7 +1,8 @@
 """Parakeet-TDT and other NeMo transducers: speech to text in 25 languages, made for a GPU.
 
 During speech, windows of the newest audio are decoded
-(``pipeline.engines.stt.nemo_streaming``). The final text is one pass over the whole utterance.
+(``pipeline.engines.stt.nemo_streaming``). The final text comes from one pass over the whole
+utterance.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ V3_LANGUAGES = (
 )
 """Languages of nvidia/parakeet-tdt-0.6b-v3, from its model card."""
 LEAST_SAMPLES = LISTEN_RATE
-"""Shorter utterances get silence on both sides, up to one second, as NeMo's ``transcribe`` does."""
+"""Shorter utterances are padded with silence on both sides, as by NeMo's ``transcribe``."""
 TAIL_SAMPLES = LISTEN_RATE * 240 // 1000
-"""Silence behind every utterance, three frames of the encoder: an early pass hears little of the
-pause, and without it the last full stop or word is lost. Of 80 phrases, each behind 400 ms of
-silence, the tests' tiny model lost 34, 29, 20, 3 and 0 with 0, 20, 40, 80 and 160 ms behind."""
+"""Silence appended to every utterance, three encoder frames: an early pass gets little of the
+pause, and would lose the last full stop or word. Of 80 phrases, each after 400 ms of silence, the
+tests' tiny model lost 34, 29, 20, 3 and 0 with 0, 20, 40, 80 and 160 ms appended."""
 CATCH_UP_S = 20.0
-"""Limit of new audio in one pass of a stream, if more than a chunk is waiting."""
+"""Most new audio per pass of a stream, if more than a chunk is waiting."""
 
 
 class ParakeetOptions(SttOptions):
@@ -65,7 +66,7 @@ class ParakeetOptions(SttOptions):
 
 
 class Parakeet:
-    """The engine; utterances share one model."""
+    """The engine. Utterances share one model."""
 
     rate = LISTEN_RATE
 
@@ -78,7 +79,7 @@ class Parakeet:
         self._context = _context(options, model.frame_samples)
 
     def open(self, language: str, partials: bool) -> ParakeetUtterance:
-        """``language`` is only checked: these models take no hint. Raises ``EngineError`` for an
+        """``language`` is only checked, as these models take no hint. Raises ``EngineError`` for an
         unknown language."""
         if language and language.split("-")[0].lower() not in self.languages:
             raise EngineError(
@@ -106,10 +107,10 @@ def _context(options: ParakeetOptions, frame_samples: int) -> ContextSize:
 
 
 class ParakeetUtterance:
-    """One utterance. After ``finish`` it may be fed more and finished again."""
+    """One utterance. After ``finish`` it may be fed again, and finished again."""
 
     def __init__(self, model: Any, stream: Stream | None) -> None:
-        """``stream``: for partial transcripts."""
+        """``stream``: for partial transcripts; ``None`` for no partials."""
         self._model = model
         self._stream = stream
         self._pieces: list[Pcm] = []
@@ -118,14 +119,14 @@ class ParakeetUtterance:
         self._final_samples = 0
 
     def feed(self, pcm: Pcm) -> Partial:
-        """Take more audio. Empty if no pass has run, because two equal texts in a row mean that two
-        passes agree. Raises ``EngineError``."""
+        """Take more audio. Returns an empty ``Partial`` if no pass has run, as a repeated text
+        would mean that two passes agree. Raises ``EngineError``."""
         self._pieces.append(pcm.copy())
         self._samples += len(pcm)
         return self._advance(self._stream) if self._stream else Partial()
 
     def finish(self, cancel: CancelToken) -> Transcript:
-        """One pass over everything fed so far; free if nothing was fed since the last one. Raises
+        """One pass over all audio fed so far; free if nothing is new since the last one. Raises
         ``Cancelled``, ``EngineError``."""
         if cancel.cancelled:
             raise Cancelled
@@ -211,5 +212,5 @@ SPEC = EngineSpec(
     extra="nemo",
     modules=("nemo", "torch"),
     run_in="process",
-    longest_step_s=60.0,  # the last pass over a long utterance, on a processor
+    longest_step_s=60.0,  # the final pass over a long utterance on a CPU
 )

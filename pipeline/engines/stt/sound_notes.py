@@ -1,11 +1,11 @@
-"""Notes about sounds that Whisper writes among the words, or in place of them."""
+"""Removes the notes about sounds that Whisper writes among the words, or in place of them."""
 
 from __future__ import annotations
 
 import re
 
 _NOTE = re.compile(r"\s*(\[[^\]]*\]|\([^)]*\)|\*[^*]*\*|♪[^♪]*♪?)\s*")
-"""What Whisper writes if there is no speech: ``[BLANK_AUDIO]``, ``(music)``."""
+"""What Whisper writes for sounds other than speech: ``[BLANK_AUDIO]``, ``(music)``."""
 
 
 def without_notes(text: str) -> str:

@@ -1,7 +1,7 @@
 """Whisper: speech to text in 99 languages on a CPU, through CTranslate2.
 
 Whisper was made for windows of 30 s. Here the window is only a little longer than the utterance,
-which costs a sixth as much and changes few words.
+which takes a sixth of the time and changes few words.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from pipeline.errors import EngineError
 
 SHORTEST_WINDOW_SAMPLES = 10 * LISTEN_RATE
 SILENCE_SAMPLES = 2 * LISTEN_RATE
-"""Silence behind the utterance in its window; without any, the model makes up an ending."""
+"""Silence after the utterance in its window; without any, the model makes up an ending."""
 SURE = 0.7
-"""Probability among ``languages`` from which on the language is reported."""
+"""Least probability among ``languages`` for the language to be reported."""
 NO_SPEECH = 0.6
 UNLIKELY = -1.0
-"""Mean logarithm of the words' probabilities. Audio above ``NO_SPEECH`` with words below this is
-not speech; both as Whisper's makers set them."""
+"""Mean log probability of the words. Audio above ``NO_SPEECH`` with words below this is not speech;
+both are Whisper's defaults."""
 MOST_TOKENS_PER_S = 12
-"""Fast speech takes 6. A model that repeats itself would go on to the end of its window."""
+"""Fast speech takes 6. Without a limit, a model that repeats itself goes on until its window is
+full."""
 _FILES = ("model.bin", "config.json", "vocabulary.txt")
 
 
@@ -74,7 +75,7 @@ class WhisperRecogniser:
         self.languages = {code for code, _ in self._odds(self._encode(np.zeros(1, np.int16)))}
 
     def read(self, pcm: Pcm, language: str) -> PassResult:
-        """Words of at most 28 s of audio. ``language``: empty, to tell it by the sound."""
+        """Words of at most 28 s of audio. ``language``: empty to detect it."""
         if not len(pcm):
             return PassResult()
         encoded = self._encode(pcm)
@@ -112,7 +113,7 @@ class WhisperRecogniser:
 
 
 class Whisper:
-    """The engine; utterances share one recogniser and run one after the other."""
+    """The engine. Utterances share one recogniser and take turns."""
 
     rate = LISTEN_RATE
     streams = False
@@ -136,7 +137,7 @@ class Whisper:
 
 
 def _byte_signs() -> dict[str, int]:
-    """The sign that stands for each byte in the vocabulary, as GPT-2's tokeniser has it: printable
+    """The character that stands for each byte in the vocabulary, as in GPT-2's tokeniser: printable
     bytes stand for themselves, the others are numbered from 256 on."""
     printable = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = [byte for byte in range(256) if byte not in printable]

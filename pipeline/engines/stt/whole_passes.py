@@ -1,4 +1,4 @@
-"""An utterance for recognisers that only read whole recordings: one pass over all of it."""
+"""An utterance for recognisers that can only read whole recordings, in one pass."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pipeline.work import Cancelled, CancelToken
 
 LONGEST_PASS_SAMPLES = 24 * LISTEN_RATE
 SPLIT_SAMPLES = LISTEN_RATE // 10
-"""An utterance longer than one pass is split in the quietest stretch of this length in the second
+"""An utterance too long for one pass is split in the quietest stretch of this length in the second
 half of the pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """Words of one pass; ``language`` and its probability: see ``Transcript``."""
+    """The words of one pass. ``language`` and its probability: see ``Transcript``."""
 
     text: str = ""
     language: str = ""
@@ -31,11 +31,11 @@ Pass = Callable[[Pcm], PassResult]
 
 
 class WholeUtterance:
-    """One utterance. After ``finish`` it may be fed more and finished again."""
+    """One utterance. After ``finish`` it may be fed again, and finished again."""
 
     def __init__(self, read: Pass, partial_interval_ms: int) -> None:
-        """``partial_interval_ms``: audio between two partial transcripts, each of which is a whole
-        pass; 0: none."""
+        """``partial_interval_ms``: audio between two partial transcripts, each of which takes a
+        whole pass; 0 for no partials."""
         self._read = read
         self._partial_interval_samples = partial_interval_ms * LISTEN_RATE // 1000
         self._settled_part = PassResult()
@@ -45,8 +45,8 @@ class WholeUtterance:
         self._result = PassResult()
 
     def feed(self, pcm: Pcm) -> Partial:
-        """Take more audio; all text before the end is tentative. Empty if no pass was made, because
-        repeating a text would look like two passes that agree."""
+        """Take more audio; all text before the end is tentative. Returns an empty ``Partial`` if no
+        pass has run, as a repeated text would mean that two passes agree."""
         self._pieces.append(pcm.copy())
         self._samples += len(pcm)
         self._settle()
@@ -57,7 +57,7 @@ class WholeUtterance:
         return Partial(tentative=self._result.text)
 
     def finish(self, cancel: CancelToken) -> Transcript:
-        """One pass over everything fed so far; free if nothing was fed since the last one."""
+        """One pass over all audio fed so far; free if nothing is new since the last one."""
         if cancel.cancelled:
             raise Cancelled
         if self._decoded_samples != self._samples:
@@ -67,7 +67,7 @@ class WholeUtterance:
         return Transcript(result.text, seconds, result.language, result.language_probability)
 
     def _settle(self) -> None:
-        """Transcribe audio beyond one pass for good."""
+        """While there is more audio than one pass takes, transcribe the first part for good."""
         while sum(map(len, self._pieces)) > LONGEST_PASS_SAMPLES:
             pcm = np.concatenate(self._pieces)
             split = quietest(pcm[:LONGEST_PASS_SAMPLES])
@@ -88,7 +88,7 @@ def _join(before: PassResult, after: PassResult) -> PassResult:
 
 
 def quietest(pcm: Pcm) -> int:
-    """The best sample in the second half of ``pcm`` to split at."""
+    """Where to split ``pcm``: the middle of the quietest stretch of its second half."""
     half = len(pcm) // 2
     stretches = len(pcm[half:]) // SPLIT_SAMPLES
     power = np.square(to_float(pcm[half : half + stretches * SPLIT_SAMPLES]))

@@ -1,7 +1,7 @@
 """espeak-ng: a small formant synthesiser, run as the program that Debian ships.
 
-It sounds like a robot of the eighties, needs no weights, speaks about a hundred languages, and
-is ready in 10 ms.
+It sounds like an eighties robot, needs no weights, speaks about a hundred languages, and is ready
+in 10 ms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RATE = 22_050
 CHUNK_SAMPLES = RATE // 10
 _WAV_HEADER_BYTES = 44
 _OTHER_NAMES = {"cmn": "zh", "nb": "no"}
-"""espeak-ng's codes for languages whose ISO 639-1 code it does not have."""
+"""espeak-ng's codes that differ from ISO 639-1 -> ISO 639-1."""
 
 
 class EspeakOptions(EngineOptions):
@@ -51,7 +51,7 @@ class Espeak:
         self.languages: Sequence[str] = tuple(sorted(self._by_language))
 
     def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
-        """Speech in chunks of 0.1 s as int16 at 22,050 Hz; all takes are equal. The language
+        """Speech in chunks of 0.1 s as int16 at 22,050 Hz; all takes are the same. The language
         selects the voice, unless the request names a voice other than the configured one.
 
         Raises ``EngineError``."""
@@ -90,13 +90,14 @@ class Espeak:
 
 
 def language_of_voice(voice: str) -> str:
-    """ISO 639-1 of an espeak-ng language: ``en`` of ``en-gb-scotland``, ``zh`` of ``cmn``."""
+    """ISO 639-1 code of an espeak-ng voice: ``en`` for ``en-gb-scotland``, ``zh`` for ``cmn``."""
     base = voice.split("-")[0]
     return _OTHER_NAMES.get(base, base)
 
 
 def by_language(voices: Sequence[str]) -> dict[str, str]:
-    """Language -> its plainest voice: the shortest name, such as ``de``, or else ``fr-fr``."""
+    """Language -> its plainest voice: the one with the shortest name, such as ``de``, or, among
+    equals, one such as ``fr-fr``."""
     plainest: dict[str, str] = {}
     for voice in sorted(voices, key=_plainness):
         plainest.setdefault(language_of_voice(voice), voice)
@@ -109,19 +110,19 @@ def _plainness(voice: str) -> tuple[int, bool, str]:
 
 
 def speakable(text: str) -> bool:
-    """Whether ``text`` has a letter or digit: other text would be read as "asterisk" or "emoji"."""
+    """Whether ``text`` has a letter or digit; other text would be read as "asterisk" or "emoji"."""
     return any(character.isalnum() for character in text)
 
 
 def without_phoneme_blocks(text: str) -> str:
-    """Text without ``[[``, after which espeak-ng would expect phonemes."""
+    """``text`` without ``[[``, after which espeak-ng expects phonemes, and without NULs."""
     return re.sub(r"\[\[+", "[", text).replace("\0", " ")
 
 
 def _run(*arguments: str) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
     try:
-        # Passed, because native libraries change the C environment in other threads.
+        # Passed as a copy, as native libraries change the C environment in other threads.
         environment = dict(os.environ)
         return subprocess.Popen((PROGRAM, *arguments), stdin=pipe, stdout=pipe, env=environment)
     except FileNotFoundError as error:
@@ -133,7 +134,7 @@ def _run(*arguments: str) -> subprocess.Popen[bytes]:
 
 
 def _read(stdout: int, cancel: CancelToken) -> Iterator[Pcm]:
-    """Samples from the WAV file that arrives; its header's length field is not valid in a pipe."""
+    """Samples from the WAV stream; the length in its header is not valid in a pipe."""
     buffer = b""
     header_bytes = _WAV_HEADER_BYTES
     while data := os.read(stdout, 2 * CHUNK_SAMPLES):

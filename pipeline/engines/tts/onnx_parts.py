@@ -1,7 +1,7 @@
 """Cuts an ONNX model in two at a tensor, without the ``onnx`` package (17 MB).
 
 A model file is a protobuf message. Only the few fields that a cut needs are declared here; protobuf
-copies the others unchanged, as unknown fields.
+copies the rest unchanged, as unknown fields.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _SCHEMA = {
     "Value": "name:1: type:2:",
 }
 """Message -> fields, as name:number:message (bytes if left out), with a star if repeated. Numbers
-of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto"""
+from https://github.com/onnx/onnx/blob/main/onnx/onnx.proto"""
 _FLOAT_TENSOR = b"\x0a\x02\x08\x01"
-"""A ``TypeProto``: tensor_type (1) with elem_type (1) FLOAT (1), of any shape."""
+"""A ``TypeProto``: tensor_type (1) with elem_type (1) FLOAT (1), any shape."""
 
 
 class CannotCut(ValueError):
@@ -29,10 +29,10 @@ class CannotCut(ValueError):
 
 
 def cut(model: bytes, prefix: str) -> tuple[bytes, bytes, str]:
-    """The model up to its nodes whose names begin with ``prefix``, the model from there on, and
-    the name of the one float tensor between them.
+    """Cut a model before its nodes whose names begin with ``prefix``. Returns the part before, the
+    part after, and the name of the one float tensor between them.
 
-    The second part has that tensor as its only input. Raises ``CannotCut`` if the nodes need more
+    That tensor is the only input of the second part. Raises ``CannotCut`` if the nodes need more
     than one tensor from outside, or the model has branches or loops.
     """
     whole = _parse(model)
@@ -63,7 +63,7 @@ def _between(graph: Any, prefix: bytes) -> bytes:
 
 
 def _needed(names: Iterable[bytes], producers: dict[bytes, Any], stop: set[bytes]) -> list[Any]:
-    """All nodes that ``names`` depend on, except those that only ``stop`` depends on."""
+    """All nodes that ``names`` depend on, without looking beyond the tensors in ``stop``."""
     open_names, nodes = list(names), dict[int, Any]()
     while open_names:
         name = open_names.pop()
@@ -75,7 +75,7 @@ def _needed(names: Iterable[bytes], producers: dict[bytes, Any], stop: set[bytes
 
 
 def _part(whole: Any, nodes: list[Any], inputs: Iterable[Any], outputs: Iterable[Any]) -> bytes:
-    """The model with only these nodes, in their order, and the weights that they use."""
+    """The model reduced to these nodes, in their order, and the weights that they use."""
     part = _message("Model")()
     part.CopyFrom(whole)
     results = {output for node in nodes for output in node.output}

@@ -1,5 +1,5 @@
-"""Text-to-speech by URL: ``POST /v1/audio/speech``, streamed as raw PCM, as OpenAI, vLLM-Omni
-(Qwen3-TTS), Kokoro-FastAPI, speaches and LocalAI offer it, or as WAV."""
+"""Text-to-speech by URL: ``POST /v1/audio/speech``, streamed as raw PCM or WAV, as offered by
+OpenAI, vLLM-Omni (Qwen3-TTS), Kokoro-FastAPI, speaches and LocalAI."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _OTHER_FORMAT = {"pcm": "wav", "wav": "pcm"}
 _FORMAT_WORDS = re.compile(
     r"(?<![a-z])(?:formats?|pcm|wav|mp3|codec(?! can))(?![a-z])", re.IGNORECASE
 )
-"""In the messages of servers that do not make the format; not "information", or "'utf-8' codec
+"""Matches errors of servers that cannot make the format, but not "information" or "'utf-8' codec
 can't decode"."""
 _RAW_HEADERS = ("x-sample-rate", "x-channels")
-"""Which servers use for what the content type of raw PCM would say."""
+"""Headers that some servers use for what the content type of raw PCM should say."""
 LEAST_S = 0.02
-"""Least seconds of speech in one piece, except the last: smaller pieces are not worth sending."""
+"""Shortest piece of speech, except the last; shorter ones are not worth sending."""
 
 
 class SpeechOptions(UrlOptions):
@@ -66,14 +66,14 @@ class UrlTts(UrlEngine):
     """A ``TtsStage``."""
 
     def __init__(self, options: SpeechOptions, pool: Pool) -> None:
-        import soundfile  # noqa: F401, here rather than on the loop, when a WAV file comes
+        import soundfile  # noqa: F401, here so that the first WAV file does not block the loop
 
         super().__init__(Kind.TTS, options, pool)
         self._options = options
         self.rate, self.voices = options.rate, options.voices
         self._language = LanguageChoice()
         self._format = ""
-        """In which the server has made speech; some refuse raw PCM, others WAV."""
+        """The format that has worked; some servers refuse raw PCM, others WAV."""
 
     async def warm_up(self) -> None:
         speech = self.synthesize(SpeechRequest("Hello."), Work(Priority.WARM_UP))
@@ -82,8 +82,8 @@ class UrlTts(UrlEngine):
                 pass
 
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
-        """Speech as it arrives: int16 mono, shape ``(n,)``, at ``rate`` Hz. The request is
-        the same for each take; the server draws new random numbers by itself.
+        """Speech as it arrives: int16 mono, shape ``(n,)``, at ``rate`` Hz. All takes make the same
+        request; the server draws new random numbers by itself.
 
         Raises ``EngineError``, ``Cancelled``."""
         if not any(character.isalnum() for character in request.text):
@@ -105,8 +105,8 @@ class UrlTts(UrlEngine):
         raise refusal
 
     def _keep(self, form: str, refusal: EngineError | None) -> None:
-        """Ask for ``form``, which works, from now on. ``refusal``: of the other one; a mere failure
-        changes nothing once that has worked."""
+        """Ask for ``form``, which works, from now on. ``refusal``: how the other format failed; a
+        mere server failure changes nothing if that format has worked before."""
         if form == self._format or (self._format and isinstance(refusal, ServerFailure)):
             return
         if refusal:

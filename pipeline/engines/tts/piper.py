@@ -3,7 +3,7 @@
 Its network is cut in two (``onnx_parts``), so that a sentence is heard while it is made (``vits``).
 
 Piper and the espeak-ng inside it are GPL-3. This module imports them only in ``build``, which
-runs in a program of its own (``run_in="process"``), joined to the server by a pipe.
+runs in a separate program (``run_in="process"``), joined to the server by a pipe.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from pipeline.work import NEVER, Cancelled, CancelToken
 
 _WARM_UP = "Hello there!"
 _TRIAL = "I am fine today, thank you, and how are you"
-"""A sentence to measure a voice's structure and loudness."""
+"""A sentence to measure the reach of a voice's vocoder, and its loudness."""
 _LOUDEST = 0.9
-"""Peak level of the trial. Sentences of one voice differ by a factor of two."""
+"""The trial is amplified to this peak. Peaks of one voice's sentences differ by a factor of two."""
 
 log = logging.getLogger("reachy_voice.tts")
 
@@ -66,8 +66,8 @@ class Piper:
     def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
         """int16 chunks at ``rate``, the first one after 0.2 s of audio. Raises ``Cancelled``.
 
-        An unknown voice means the default one, or if that does not speak the language, the first
-        that does. Text without letters or digits is silent. Takes differ without our doing: the
+        An unknown voice means the default one or, if that does not speak the language, the first
+        that does. Text without letters or digits is silent. Takes differ by themselves, as the
         network draws new noise each time.
         """
         if not speakable(request.text):
@@ -96,9 +96,9 @@ class Piper:
 
 
 def find_models(weights: Path | None) -> dict[str, Path]:
-    """Voices in a weights directory, by name: of ``en_US-joe-medium.onnx`` that is ``joe``.
+    """Voices in a weights directory, by name, such as ``joe`` for ``en_US-joe-medium.onnx``.
 
-    Where two files share a name, each goes by its whole stem.
+    If files share a name, each goes by its whole stem.
     """
     paths = sorted(weights.glob("*.onnx")) if weights else []
     if not paths:
@@ -115,7 +115,7 @@ def find_models(weights: Path | None) -> dict[str, Path]:
 
 
 def language_of_voice(model: Path) -> str:
-    """ISO 639-1, as the voice's description has it, or else its name; ``en`` of ``en_US-joe``."""
+    """ISO 639-1 code, from the voice's description or else its name: ``en`` for ``en_US-joe``."""
     try:
         description = json.loads(model.with_name(f"{model.name}.json").read_text(encoding="utf-8"))
         code = str(description["language"]["code"])
@@ -128,8 +128,8 @@ class _Speaker:
     """One voice: text -> phonemes of each sentence -> samples."""
 
     def __init__(self, voice: Any, vocoder: Vocoder | None, trial: Samples) -> None:
-        """``voice``: a ``piper.PiperVoice`` whose network gives frames for ``vocoder``, or
-        samples if ``vocoder`` is ``None``. ``trial``: a sentence of it."""
+        """``voice``: a ``piper.PiperVoice`` whose network gives frames for ``vocoder``, or samples
+        if ``vocoder`` is ``None``. ``trial``: the samples of a sentence."""
         self.rate = int(voice.config.sample_rate)
         self._voice = voice
         self._vocoder = vocoder
@@ -142,7 +142,7 @@ class _Speaker:
     def say(self, phonemes: Sequence[str], speed: float) -> Iterator[Pcm]:
         """int16 samples of one sentence at ``rate``, in order.
 
-        One gain for all: where each sentence is made as loud as can be, short ones shout.
+        All sentences get the same gain: if each were normalised, short ones would shout.
         """
         for samples in self._synthesize(phonemes, speed):
             yield from_float(limited(samples * self._gain))
@@ -160,7 +160,7 @@ class _Speaker:
 
 
 def _load(model: Path) -> _Speaker:
-    """A voice on one thread. Piper's own loader takes as many as there are cores."""
+    """A voice on one thread; Piper's own loader uses one per core."""
     from piper import PiperVoice
     from piper.config import PiperConfig
 
@@ -178,7 +178,7 @@ def _load(model: Path) -> _Speaker:
 
 
 def _in_parts(model: Path, config: Any) -> _Speaker:
-    """A voice that is heard while it is made. Raises ``CannotCut`` where it cannot be."""
+    """A voice that is heard while it is made. Raises ``CannotCut`` if that is impossible."""
     from piper import PiperVoice
 
     head, tail, tensor = cut(model.read_bytes(), "/dec/")
@@ -197,7 +197,7 @@ def _trial(voice: Any) -> Any:
 
 
 def _open_part(part: bytes) -> Any:
-    """A session of a model that is in no file. From a nameless one, because a session keeps the
+    """A session for a model in memory. Loaded through an unnamed file, as a session would keep the
     bytes that it is given: 60 MB."""
     with tempfile.TemporaryFile() as file:
         file.write(part)
@@ -206,8 +206,8 @@ def _open_part(part: bytes) -> Any:
 
 
 def build(options: PiperOptions, weights: Path | None) -> Piper:
-    """Load the default voice and let it speak once. Raises ``WeightsError``, ``ConfigError``."""
-    # At debug level it would log what is said.
+    """Load the default voice and run it once. Raises ``WeightsError``, ``ConfigError``."""
+    # At debug level, piper would log what is said.
     logging.getLogger("piper").setLevel(logging.INFO)
     models = find_models(weights)
     if options.voice and options.voice not in models:

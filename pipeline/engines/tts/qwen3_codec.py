@@ -1,8 +1,8 @@
-"""The codec of Qwen3-TTS: codes of a frame to its 80 ms of sound, for several clauses at once.
+"""The codec of Qwen3-TTS: turns a frame's codes into 80 ms of sound, for several clauses at once.
 
-The package decodes a whole clause. Its network is causal, so here each convolution remembers the
-end of what it was given, and the transformer its keys and values: frame by frame, the sound is
-the same. Imports torch: only where the engine runs.
+The package decodes a whole clause. Its network is causal, so here each convolution keeps the end of
+its input, and the transformer its keys and values, which gives the same sound frame by frame.
+Imports torch: use it only where the engine runs.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Codec:
     """The decoder of one speech tokenizer, in float32."""
 
     def __init__(self, decoder: Any, rows: int, positions: int, look: Callable[[], None]) -> None:
-        """``decoder``: the package's; its convolutions work frame by frame from now on.
-        ``positions``: the most frames of a clause."""
+        """``decoder``: the package's; its convolutions are changed to work frame by frame.
+        ``positions``: most frames in a clause. ``look``: see ``Stack``."""
         decoder.float()
         self._decoder = decoder
         self._table, self._offsets = _codebooks(decoder.quantizer)
@@ -44,13 +44,13 @@ class Codec:
         self._layers = Stack(transformer, rows, positions, look)
 
     def reset(self, rows: Tensor) -> None:
-        """Forget what these rows, (b,), were given."""
+        """Forget the input of these ``rows``, (b,)."""
         for state in self._states:
             state.index_fill_(0, rows, 0.0)
 
     def forward(self, codes: Tensor, rows: slice, frames: Tensor) -> Tensor:
-        """``codes``: (b, 16); ``frames``: (b,), how many came before. Returns (b, 1920), 24 kHz,
-        float32, some of them perhaps outside [-1, 1]."""
+        """Decode one frame. ``codes``: (b, 16); ``frames``: (b,), how many came before. Returns
+        (b, 1920), 24 kHz, float32, perhaps outside [-1, 1]."""
         self._rows = rows
         x = functional.embedding(codes.clamp(min=0) + self._offsets, self._table).sum(1)
         x = self._decoder.pre_conv(x[..., None])
@@ -62,8 +62,8 @@ class Codec:
         return sound
 
     def _make_streaming(self, module: Any, rows: int, left: int, up: int = 1) -> None:
-        """``left``: how many inputs before the newest the convolution reaches back to; ``up``:
-        outputs for each input."""
+        """Make a convolution work frame by frame. ``left``: how many earlier inputs it needs;
+        ``up``: outputs per input."""
         conv = module.conv
         if not left:
             module.forward = conv
@@ -81,8 +81,8 @@ class Codec:
 
 
 def _codebooks(quantizer: Any) -> tuple[Tensor, Tensor]:
-    """All codebooks with the projections that follow them, (16 · codes, channels), and where each
-    begins, (16,)."""
+    """All codebooks, multiplied by the projections that follow them, (16 · codes, channels), and
+    the row at which each begins, (16,)."""
     tables = []
     with torch.no_grad():
         for part in (quantizer.rvq_first, quantizer.rvq_rest):
@@ -95,7 +95,7 @@ def _codebooks(quantizer: Any) -> tuple[Tensor, Tensor]:
 
 
 def _simplify_snake(module: Any) -> None:
-    """x + sin²(a x) / b, with what does not change computed once."""
+    """x + sin²(a x) / b, with the constants computed once."""
     a = module.alpha.data.exp()[:, None]
     b = 1.0 / (module.beta.data.exp()[:, None] + module.no_div_by_zero)
     module.forward = lambda x: torch.addcmul(x, b, (x * a).sin().square())

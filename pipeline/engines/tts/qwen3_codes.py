@@ -1,7 +1,7 @@
 """What Qwen3-TTS needs besides its network: clean text, languages, limits. Pure.
 
-Its speech is frames of 80 ms (1,920 samples at 24 kHz), each of 16 codes. The first code of a
-frame says roughly what is spoken, the others how it sounds.
+Its speech consists of frames of 80 ms (1,920 samples at 24 kHz) with 16 codes each. The first code
+of a frame says roughly what is spoken, the others how it sounds.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ LANGUAGES = {
     "ru": "russian",
     "zh": "chinese",
 }
-"""ISO 639-1 to the model's names, as its README lists them. The model itself is asked, too."""
+"""ISO 639-1 -> the model's name, from its README. The engine also asks the model itself."""
 
 _PACE_S_PER_CHAR = 0.065
-"""Of clause_watch: what a voice takes for a letter before anything is known of it."""
+"""From clause_watch: how long a voice takes per letter before it has been measured."""
 _LEAST_FRAMES = 64
 _SLACK_S = 2.0
 _SLOWEST = 2.5
 
 _SAME_FRAMES = 12
-"""So many equal first codes in a row, 0.96 s, are no speech: pauses end after 0.8 s
+"""This many equal first codes in a row, 0.96 s, are not speech: pauses end after 0.8 s
 (``clause_watch``). Not measured on the real weights."""
 
 _CONTROL = re.compile(r"<\|.*?\|>|<tts_\w+>")
@@ -46,8 +46,8 @@ _CONTROL = re.compile(r"<\|.*?\|>|<tts_\w+>")
 
 @dataclass(frozen=True, slots=True)
 class ClauseRequest:
-    """What is to be said, in the model's own names. ``seed``: of the random numbers. ``limit``:
-    frames that it may have."""
+    """What to say, with the model's own names for voice and language. ``limit``: most frames.
+    ``seed``: for the random numbers."""
 
     text: str
     voice: str
@@ -58,28 +58,28 @@ class ClauseRequest:
 
 
 def without_controls(text: str) -> str:
-    """``text`` without what the tokenizer would take for its own control tokens."""
+    """``text`` without spellings that the tokenizer would read as control tokens."""
     return " ".join(_CONTROL.sub(" ", text).split())
 
 
 def language_name(code: str) -> str:
-    """The model's name for ISO 639-1 ``code``; other words, such as ``auto``, stay as they are."""
+    """The model's name for ISO 639-1 ``code``; other words, such as ``auto``, are lower-cased."""
     return LANGUAGES.get(code.lower(), code.lower())
 
 
 def most_frames(text: str) -> int:
-    """How many frames speech of ``text`` may have: 2.5 times what is usual, and 2 s.
+    """How many frames speech of ``text`` may have: 2.5 times the usual number, plus 2 s.
 
-    A model that misses its end would go on for 164 s (2,048 tokens). A ladder of 64, 50, 100 and
-    160 tokens for up to 2, 5, 10 and more words is reported to work (reference, "known
-    instability"); this is never below it for English, and knows digits and ideographs.
+    A model that misses its end would go on for 164 s (2,048 tokens). Limits of 64, 50, 100 and 160
+    tokens for up to 2, 5, 10 and more words are reported to work (reference, "known instability");
+    this is never below them for English, and also handles digits and ideographs.
     """
     usual_s = spoken_letters(text) * _PACE_S_PER_CHAR
     return max(_LEAST_FRAMES, math.ceil((_SLACK_S + _SLOWEST * usual_s) * FRAMES_PER_S))
 
 
 class CodeWatch:
-    """Follows the first codes of one clause."""
+    """Watches the first codes of one clause for signs that it is not speech."""
 
     def __init__(self) -> None:
         self.frames = 0
@@ -88,7 +88,7 @@ class CodeWatch:
 
     @property
     def suspicious(self) -> int:
-        """How many of the newest frames may turn out to be no speech."""
+        """How many of the newest frames may turn out not to be speech."""
         return self._same if self._same > _SAME_FRAMES // 2 else 0
 
     def take(self, code: int) -> None:
@@ -100,6 +100,6 @@ class CodeWatch:
             raise NotSpeech("repetition", (self.frames - self._same) / FRAMES_PER_S)
 
     def finish(self, *, ended: bool) -> None:
-        """No more frames come. Raises ``NotSpeech`` if the limit did that, not the model."""
+        """The last frame was taken. Raises ``NotSpeech`` if the limit, not the model, ended it."""
         if not ended:
             raise NotSpeech("runaway", self.frames / FRAMES_PER_S)

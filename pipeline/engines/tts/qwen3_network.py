@@ -1,8 +1,8 @@
 """The decoder layers of Qwen3-TTS, for several clauses at once, with caches of a fixed size.
 
-The layers of ``qwen_tts`` do one clause at a time and allocate their cache as it grows; this is the
-same arithmetic on the same weights, in shapes that never change, so that a CUDA graph can replay
-it. Imports torch: only where the engine runs.
+The layers of ``qwen_tts`` do one clause at a time and allocate their cache as it grows. This does
+the same arithmetic on the same weights, in shapes that never change, so that a CUDA graph can
+replay it. Imports torch: use it only where the engine runs.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from torch import Tensor
 from torch.nn import functional
 
 Rows: TypeAlias = slice | Tensor
-"""Which rows of a cache: a slice, or their numbers, (b,)."""
+"""Rows of a cache: a slice, or their numbers, (b,)."""
 
 
 class Stack:
-    """All layers of one model, the final norm included.
+    """All layers of one model, including the final norm.
 
-    Its cache has ``rows`` rows. Each remembers ``positions`` positions, or as many as the model
-    sees: in a window, the newest take the place of the oldest.
+    Its cache has ``rows`` rows of ``positions`` positions each, or of the model's sliding window if
+    that is shorter; the newest positions then replace the oldest.
     """
 
     def __init__(self, model: Any, rows: int, positions: int, look: Callable[[], None]) -> None:
-        """``model``: the transformer of a talker, of a code predictor or of the codec. ``look``:
-        called before each layer; what it raises ends the pass."""
+        """``model``: the transformer of a talker, a code predictor or the codec. ``look``: called
+        before each layer; an exception from it ends the pass."""
         config = model.config
         self._layers = [_Layer(layer) for layer in model.layers]
         self._norm = _norm(model.norm)
@@ -48,8 +48,8 @@ class Stack:
         """Its first half is negative: ``roll`` then turns a vector as ``rotate_half`` does."""
 
     def forward(self, x: Tensor, rows: Rows, positions: Tensor) -> Tensor:
-        """``x``: (b, t, hidden), for b rows of the cache; ``positions``: (b, t), t > 1 only from
-        0 on. Returns (b, t, hidden). A row sees what it wrote at positions up to its own."""
+        """``x``: (b, t, hidden), for b rows of the cache; ``positions``: (b, t), with t > 1 only
+        from position 0 on. Returns (b, t, hidden). Each position sees its row up to itself."""
         b, t, width = x.shape
         visible = self._places <= positions[..., None]
         mask = torch.zeros_like(visible, dtype=x.dtype).masked_fill_(~visible, float("-inf"))
@@ -66,8 +66,8 @@ class Stack:
 
 
 class _Layer:
-    """One layer. Weights that multiply the same input lie in one matrix; those of the package's
-    own module become views of it, so that they take no memory twice."""
+    """One layer. Weights that multiply the same input are joined in one matrix; the package's own
+    module gets views of it, so that they do not take memory twice."""
 
     def __init__(self, layer: Any) -> None:
         attention = layer.self_attn
@@ -90,7 +90,8 @@ class _Layer:
     def project(
         self, x: Tensor, shape: tuple[int, int], cosine: Tensor, sine: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, (b, t, heads, head) each, the first two in their places."""
+        """Queries, keys and values, (b, t, heads, head) each; the first two are rotated to their
+        positions."""
         rotary = self._queries + self._groups
         projection = functional.linear(self._before(x), self.qkv, self._bias)
         projection = projection.view(*shape, -1, self.head)
@@ -101,7 +102,8 @@ class _Layer:
         return both[:, :, : self._queries], both[:, :, self._queries :], projection[:, :, rotary:]
 
     def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        """(b · t, heads · head). The queries that share a key are lines of one small matrix."""
+        """Attention, (b · t, heads · head). Queries that share a key are rows of one small
+        matrix."""
         b, t = query.shape[:2]
         each = self._queries // self._groups
         groups = query.view(b, t, self._groups, each, self.head).permute(0, 2, 3, 1, 4)
@@ -118,13 +120,13 @@ class _Layer:
 
 
 def _norm(module: Any) -> Callable[[Tensor], Tensor]:
-    """An RMS norm of the package, which is six kernels, in one."""
+    """The package's RMS norm, in one kernel instead of six."""
     weight, epsilon = module.weight, float(module.variance_epsilon)
     return lambda x: functional.rms_norm(x, weight.shape, weight, epsilon)
 
 
 def _joined(parts: tuple[Any, ...]) -> tuple[Tensor, Tensor | None]:
-    """The weights and biases of linear layers, one below the other."""
+    """The weights and biases of linear layers, concatenated."""
     weight = torch.cat([part.weight.data for part in parts])
     sizes = [part.out_features for part in parts]
     for part, view in zip(parts, weight.split(sizes), strict=True):
@@ -135,7 +137,7 @@ def _joined(parts: tuple[Any, ...]) -> tuple[Tensor, Tensor | None]:
 
 
 def _scaled(linear: Any, scale: Any) -> Any:
-    """A linear layer with the factors that follow it, which become 1."""
+    """A linear layer multiplied by the factors that follow it, which are set to 1."""
     if scale is not None:
         linear.weight.data = linear.weight.data * scale.scale.data[:, None]
         scale.scale.data.fill_(1.0)

@@ -1,4 +1,4 @@
-"""Speech from Qwen3-TTS, as its frames are made (``qwen3_talker``). Imports torch: only where the
+"""Speech from Qwen3-TTS, frame by frame (``qwen3_talker``). Imports torch: use it only where the
 engine runs."""
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pipeline.work import Cancelled, CancelToken
 
 
 class Qwen3Speech:
-    """One model. Not thread-safe; clauses may take turns, and an urgent one waits for the frame
-    that is being made."""
+    """One model. Not thread-safe. Clauses may take turns; an urgent one waits for the current
+    frame."""
 
     def __init__(self, package: Any, place: TorchPlace, clauses: int) -> None:
-        """``package``: a ``qwen_tts.Qwen3TTSModel`` that has voices; ``clauses``: how many are made
-        at once."""
+        """``package``: a ``qwen_tts.Qwen3TTSModel`` with voices; ``clauses``: how many are made at
+        once."""
         self.talker = Talker(package, clauses, together=place.device.startswith("cuda"))
 
     def say(self, clause: ClauseRequest, cancel: CancelToken) -> Generator[Pcm | None, None, None]:
-        """int16 mono at 24 kHz, 80 ms each; ``None`` where nothing can be given yet.
+        """int16 mono at 24 kHz, 80 ms each; ``None`` if there is nothing to send yet.
 
         Raises ``Cancelled`` within a frame, and ``NotSpeech``.
         """
@@ -48,12 +48,12 @@ class Qwen3Speech:
     def _frames(
         self, clause: ClauseRequest, watch: CodeWatch, cancel: CancelToken
     ) -> Generator[Pcm | None, None, None]:
-        """Each frame's sound; ``None`` where there is none yet. A clause that loses its row begins
-        again, from the same seed, and leaves out the frames that ``watch`` has taken."""
+        """Each frame's sound; ``None`` if it is not ready yet. A clause that loses its row starts
+        over with the same seed, and skips the frames that ``watch`` has already taken."""
         while True:
             while (row := self._begin(clause, cancel)) is None:
                 yield None
-            yield None  # All that begin at once read their prompts before the first frame.
+            yield None  # Clauses that begin together all read their prompts before any frame.
             made = 0
             try:
                 while (frame := self._next(row, cancel)) is not None:
@@ -70,13 +70,13 @@ class Qwen3Speech:
                 return
 
     def _begin(self, clause: ClauseRequest, cancel: CancelToken) -> Row | None:
-        """A row for a clause; if none is to be had, one that is made goes on, so that it ends."""
+        """A row for a clause. If there is none, advance another row, so that it ends sooner."""
         look = _look(cancel)
         look()
         with looking(self.talker, look):
             row = self.talker.begin(clause, cancel)
         if row is None:
-            # Not for this clause, whose end must not end the frame of another.
+            # Without ``look``: cancelling this clause must not abort another's frame.
             self.talker.advance(None)
         return row
 

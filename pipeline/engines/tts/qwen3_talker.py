@@ -1,8 +1,8 @@
-"""Frames of Qwen3-TTS: the codes and the sound of 80 ms, of several clauses at once.
+"""Makes frames of Qwen3-TTS, the codes and the sound of 80 ms, for several clauses at once.
 
 A talker gives the first code of a frame, a predictor the other 15, a codec their sound. On an
-NVIDIA GPU a frame of all rows is one CUDA graph: what takes the time there is launching some 3,000
-small kernels, so four clauses cost hardly more than one. Elsewhere rows take turns. Imports torch:
+NVIDIA GPU, a frame of all rows is one CUDA graph: the time goes into launching some 3,000 small
+kernels, so four clauses cost hardly more than one. Elsewhere rows take turns. Imports torch: use it
 only where the engine runs.
 """
 
@@ -29,14 +29,14 @@ from pipeline.work import CancelToken
 log = logging.getLogger("reachy_voice.tts")
 
 POSITIONS = 512
-"""Of a row: those of its prompt, some 10 and one for each 4 letters, and one for each frame."""
+"""Positions per row: its prompt takes some 10 plus one per 4 letters, each frame one more."""
 _PROMPTS = 32, 64, 96
-"""Lengths of prompts that have a graph; shorter ones are padded, longer ones read without one."""
+"""Prompt lengths with a graph; other prompts are padded, or read without a graph if longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodeSampling:
-    """How a code is chosen, as the model's ``generation_config.json`` has it."""
+    """How a code is chosen, from the model's ``generation_config.json``."""
 
     sample: bool
     top_k: int
@@ -46,7 +46,7 @@ class CodeSampling:
 
     def choose(self, logits: Tensor, noise: Tensor) -> Tensor:
         """(b,) codes from (b, codes) logits in float32. ``noise``: (b, ``top_k``), exponentially
-        distributed: the code whose probability divided by it is largest is drawn as by chance."""
+        distributed; the largest ratio of probability to noise is a fair draw."""
         if not self.sample:
             return logits.argmax(-1)
         values, codes = (logits / self.temperature).topk(noise.shape[-1])
@@ -58,7 +58,7 @@ class CodeSampling:
 
 @dataclass(eq=False)
 class Row:
-    """A clause that is being made. Each ``pending`` frame is its first code and 1,920 samples at
+    """A clause that is being made. A ``pending`` frame is its first code and 1,920 samples at
     24 kHz."""
 
     number: int
@@ -68,15 +68,15 @@ class Row:
     pending: deque[tuple[int, Pcm]] = field(default_factory=deque)
     frames: int = 0
     ended: bool = False
-    """Whether the model itself ended it."""
+    """Whether the model itself ended the clause."""
     closed: bool = False
-    """No more frames come: it ended, reached its limit, or was abandoned."""
+    """No more frames will come: it ended, reached its limit, or was abandoned."""
     lost: bool = False
-    """A more urgent clause has its place."""
+    """A more urgent clause has taken its row."""
 
 
 class _Prompt(BaseException):
-    """What the package would now generate from."""
+    """Raised in place of generating, with the arguments that the package would generate from."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         super().__init__()
@@ -86,19 +86,19 @@ class _Prompt(BaseException):
 class Talker:
     """One model. Not thread-safe; clauses may take turns.
 
-    Rows that are made together all go on whenever one of them must: what is ahead waits in
-    ``Row.pending``, which the limit of its clause bounds.
+    Rows that are made together all advance whenever one of them must. Frames made ahead wait in
+    ``Row.pending``, which is bounded by the limit of the clause.
     """
 
     def __init__(self, package: Any, rows: int, together: bool) -> None:
-        """``package``: a ``qwen_tts.Qwen3TTSModel`` with voices of its own; ``rows``: clauses at
-        once; ``together``: make a frame of all rows at once, by a graph if on CUDA."""
+        """``package``: a ``qwen_tts.Qwen3TTSModel`` with voices; ``rows``: clauses at once;
+        ``together``: make a frame of all rows at once, with a graph if on CUDA."""
         self._package = package
         talker = package.model.talker
         talker.generate = _give_prompt
         self._config = talker.config
         self.look: Callable[[], None] = _nothing
-        """Called before each layer that no graph has; what it raises ends the pass."""
+        """Called before each layer that runs outside a graph; an exception ends the pass."""
         self._embed = talker.get_input_embeddings()
         self._head = talker.codec_head
         self._project = talker.code_predictor.small_to_mtp_projection
@@ -123,7 +123,7 @@ class Talker:
     # -- clauses
 
     def begin(self, clause: ClauseRequest, by: CancelToken) -> Row | None:
-        """Read a clause's prompt. If all rows are taken, the least urgent is lost to it; ``None``
+        """Read a clause's prompt. If all rows are taken, it replaces the least urgent one; ``None``
         if none is less urgent. Raises ``EngineError``."""
         number = next((n for n in range(self._count) if n not in self._rows), None)
         if number is None:
@@ -150,9 +150,9 @@ class Talker:
         return row
 
     def advance(self, row: Row | None) -> None:
-        """Make the next frame of a row, or ``None``: of the one nearest to its limit, so that it
-        ends and makes room; rows that are made together all go on. Raises what ``look`` raises; the
-        row whose frame that was is closed."""
+        """Make the next frame of ``row``; if ``None``, of the row nearest to its limit, so that it
+        ends and makes room. Rows that are made together all advance. Raises what ``look`` raises,
+        after closing the row that was being made."""
         with torch.inference_mode():
             if self._together:
                 rows = list(self._rows.values())
@@ -194,7 +194,7 @@ class Talker:
     # -- the model
 
     def _prompt(self, clause: ClauseRequest) -> Mapping[str, Any]:
-        """What the package makes of a clause, up to where it would begin to generate."""
+        """The arguments from which the package would generate a clause."""
         try:
             with torch.inference_mode():
                 self._package.generate_custom_voice(
@@ -208,7 +208,7 @@ class Talker:
         raise EngineError("qwen_tts made no prompt", fix="Report it: the package has changed")
 
     def _learn(self) -> None:
-        """Take from a first prompt what is the same in all of them."""
+        """Take from a first prompt what is the same in all prompts."""
         voices, languages = self._config.spk_id, self._config.codec_language_id
         clause = ClauseRequest("Hello.", next(iter(voices)), next(iter(languages)), "", 1, 0)
         args = self._prompt(clause)
@@ -222,7 +222,7 @@ class Talker:
         self._never = never
 
     def _make_buffers(self, rows: int, groups: int) -> None:
-        """What a frame reads and writes: a graph knows only places in memory."""
+        """Make the tensors that a frame reads and writes; a graph needs fixed addresses."""
         device = self._pad.device
         most = max(self._sampling.top_k, self._others.top_k)
 
@@ -255,8 +255,8 @@ class Talker:
                 self._graphs[whole].replay()
 
     def _prefill(self, prompt: Tensor) -> None:
-        """``prompt``: (1, t, hidden), of which ``_last`` is the last that counts. What comes after
-        is written to the cache, too, where frames take its place before it is seen."""
+        """``prompt``: (1, t, hidden), whose last real position is ``_last``. The padding after it
+        is cached too, but frames overwrite it before it is seen."""
         row = self._row
         positions = torch.arange(prompt.shape[1], device=prompt.device)[None]
         states = self._layers.forward(prompt, row, positions)[0]
@@ -270,7 +270,7 @@ class Talker:
         self._next.index_copy_(0, row, self._first(hidden, row, early))
 
     def _first(self, hidden: Tensor, rows: Rows, early: Tensor) -> Tensor:
-        """The first code of the next frame, (b,). ``early``: the end is not allowed yet."""
+        """The first code of the next frame, (b,). ``early``: where the end is not allowed yet."""
         logits = self._head(hidden).float()
         strength = self._sampling.repetition
         penalised = torch.where(logits > 0, logits / strength, logits * strength)
@@ -281,7 +281,7 @@ class Talker:
         return self._sampling.choose(logits.masked_fill(never, float("-inf")), noise)
 
     def _frame(self, rows: slice) -> None:
-        """One frame of each row: its sound, and the first code of the next one."""
+        """Make one frame of each row: its sound, and the first code of the next frame."""
         first, hidden, positions = self._next[rows], self._hidden[rows], self._positions[rows]
         frames = positions - self._starts[rows]
         codes, total = self._predict(rows, hidden, first)
@@ -310,7 +310,7 @@ class Talker:
         return torch.stack(codes, 1), total
 
     def _try_to_record(self) -> None:
-        """Go on without graphs where there can be none."""
+        """Record the graphs, or go on without them if that fails."""
         try:
             self._record()
         except RuntimeError as error:
@@ -322,7 +322,7 @@ class Talker:
             )
 
     def _record(self) -> None:
-        """Make the graphs, by the length of a prompt, and 0 for a frame. No row is in use yet."""
+        """Make the graphs, by prompt length, with 0 for a frame. No row may be in use yet."""
         calls: dict[int, Callable[[], None]] = {0: lambda: self._frame(slice(0, self._count))}
         for length, prompt in self._prompts.items():
             calls[length] = partial(self._prefill, prompt)
@@ -330,7 +330,7 @@ class Talker:
             aside = torch.cuda.Stream()
             aside.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(aside):
-                call()  # CUDA's libraries set themselves up
+                call()  # lets CUDA's libraries initialise before the recording
             torch.cuda.current_stream().wait_stream(aside)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
@@ -360,7 +360,7 @@ def _nothing() -> None:
 
 @contextmanager
 def looking(talker: Talker, look: Callable[[], None]) -> Iterator[None]:
-    """Call ``look`` before each layer that is computed within."""
+    """Call ``look`` before each layer that is computed inside the block."""
     talker.look = look
     try:
         yield

@@ -1,6 +1,6 @@
 """Qwen3-TTS CustomVoice: an expressive voice from a language model that writes audio codes.
 
-It streams: the first 80 ms are sent as soon as they are made. Real time needs a GPU.
+It streams: each 80 ms are sent as soon as they are made. Real time needs a GPU.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _WARM_UP = "Hello there, this is how I sound."
 _WARM_UP_STEPS = 24
 _BETWEEN_TAKES = 7919
-"""Added to the seed for each further take; clauses next to each other may have near seeds."""
+"""Added to the seed for each further take; large, as neighbouring clauses may have close seeds."""
 
 log = logging.getLogger("reachy_voice.tts")
 
@@ -87,8 +87,8 @@ class Qwen3Tts:
         language: str,
         languages: Sequence[str] = (),
     ) -> None:
-        """``voices``: the model's own names, in lower case, as ``options.voice`` is, if set.
-        ``language``: the model's name of its own one; ``languages``: ISO 639-1, all of them."""
+        """``voices``: the model's names, in lower case. ``language``: the model's name for the
+        default language. ``languages``: all that it speaks, ISO 639-1."""
         self.voices: Sequence[str] = tuple(voices)
         self.languages: Sequence[str] = tuple(languages)
         self.speaker = speaker
@@ -100,10 +100,10 @@ class Qwen3Tts:
 
     def synthesize(self, request: SpeechRequest, cancel: CancelToken) -> Iterator[Pcm | None]:
         """int16 at 24 kHz, in pieces of 80 ms. Raises ``Cancelled`` within a frame, and
-        ``NotSpeech`` when the codes say nothing.
+        ``NotSpeech`` when the codes are not speech.
 
         An unknown voice means the default one; text without letters or digits is silent. The model
-        has only one pace, so the speed changes nothing. Each take draws other random numbers.
+        has only one pace, so the speed has no effect. Each take draws other random numbers.
         """
         text = without_controls(request.text)
         if not speakable(text):
@@ -128,8 +128,8 @@ class Qwen3Tts:
 
 
 def build(options: Qwen3TtsOptions, weights: Path | None) -> Qwen3Tts:
-    """Load the model and let it begin to speak. Raises ``WeightsError``, ``ConfigError``,
-    ``MissingExtra`` and ``EngineError``."""
+    """Load the model and warm it up. Raises ``WeightsError``, ``ConfigError``, ``MissingExtra`` and
+    ``EngineError``."""
     directory = _directory(options, weights)
     check_directory(directory)
     _go_offline()
@@ -224,16 +224,16 @@ def _check_voice(options: Qwen3TtsOptions, voices: Sequence[str], directory: Pat
 
 
 def _go_offline() -> None:
-    """Before transformers is imported: nothing is looked up in the network. It is read once."""
+    """Keep transformers off the network. Call it before the import, which reads the variable."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    # They tell of defaults, and of a program that these models never use.
+    # They report defaults, and a missing program that these models never use.
     logging.getLogger("qwen_tts").setLevel(logging.WARNING)
     logging.getLogger("sox").disabled = True
 
 
 def _warm_up(engine: Qwen3Tts) -> None:
-    """The first two seconds of a sentence. What it says does not matter yet."""
-    # closing: a generator, whatever the protocol calls it.
+    """Make the first two seconds of a sentence, whatever they sound like."""
+    # ``Any``, as the protocol promises only an iterator, but ``closing`` needs a generator.
     steps: Any = engine.synthesize(SpeechRequest(_WARM_UP), NEVER)
     with suppress(NotSpeech), closing(steps):
         for _ in islice(steps, _WARM_UP_STEPS):

@@ -1,9 +1,9 @@
 """Reads the audio that speech servers send, as a stream. Sans-I/O.
 
-Raw PCM is asked for, but some servers send a WAV file in any of its encodings, often without a true
-length, or one file per sentence; both are played. Anything else is refused by name: compressed
-audio or text would be loud noise. The bytes decide, and the content type only where they cannot:
-it names the rate, channels and encoding of raw samples.
+We ask for raw PCM, but some servers send a WAV file in any of its encodings, often without a true
+length, or one file per sentence; both are played. Anything else is refused by name, as compressed
+audio or text would be loud noise. The bytes decide; only for raw samples does the content type give
+the rate, channels and encoding.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from numpy.typing import NDArray
 from pipeline.audio import EMPTY, Pcm, Resampler
 
 FADE_MS = 5
-"""Fade where a piece ends, or one file does not go on where the last one ended; without it there
-would be a click."""
+"""Fade where the sound ends, or where a file does not continue the level of the last one, which
+would click."""
 STEP = 1500
 STEEPER = 2
-"""A step from one file to the next is a click if it is higher than this, and so many times higher
-than any in the last ``FADE_MS``."""
+"""A step from one file to the next is a click if it exceeds ``STEP``, and is this many times any
+step in the last ``FADE_MS``."""
 SILENT = 64
-"""A last sample below this (-54 dBFS) makes no click."""
+"""Ending on a sample below this (-54 dBFS) makes no click."""
 MOST_HEADER_BYTES = 256 * 1024
 """WAV files may begin with tags and padding."""
 CUT_WAV_BYTES = 11
-"""This much of a stream may be an incomplete ``_WAV``."""
+"""An incomplete ``_WAV`` at the end of the buffer has at most this many bytes."""
 UNKNOWN_BYTES = 0x7FFF_F000
-"""Servers that do not know the length write this or more, or 0."""
+"""Servers that do not know the length write at least this, or 0."""
 TEXT_BYTES = 64
-"""This many bytes of printable characters are no samples."""
+"""This many bytes of printable characters cannot be samples."""
 MPEG_FRAMES = 3
-"""Frames in a row that tell MPEG audio from samples that look like its mark."""
+"""Frames in a row that prove MPEG audio; one header may be samples by chance."""
 MOST_MPEG_BYTES = 2048
 """Longest frame of MPEG audio (1,441 bytes at its usual rates), rounded up."""
 
 
 class NotPlayable(Exception):
-    """The answer cannot be played. ``what``: what it is; ``text``: how it begins, if it is text."""
+    """The answer cannot be played. ``what``: its kind; ``text``: its beginning, if it is text."""
 
     def __init__(self, what: str, text: bytes = b"") -> None:
         super().__init__(what)
@@ -54,7 +54,7 @@ class NotPlayable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How samples stand in the bytes, in soundfile's terms. ``endian``: ``None`` is unknown."""
+    """How the bytes encode samples, in soundfile's terms. ``endian``: ``None`` if unknown."""
 
     rate: int
     channels: int
@@ -81,7 +81,7 @@ _FILES: tuple[tuple[str, re.Pattern[bytes]], ...] = (
     ("CAF", re.compile(rb"caff\0\x01\0")),
     ("Wave64", re.compile(rb"riff\x2e\x91\xcf\x11")),
 )
-"""How files begin, by more than four bytes where possible: samples may look like anything."""
+"""How files begin, by more than four bytes where possible, as samples may look like anything."""
 _WORDS = re.compile(r"\s*([\[{<\"]|[^\W\d_]+\W)")
 """How JSON, markup and sentences begin."""
 _WAV = re.compile(rb"(RIFF|RF64)....WAVE", re.DOTALL)
@@ -89,7 +89,7 @@ _TYPES = re.compile(
     r"text/|application/(json|xml)|.*(\b|_)(mpeg|mp3|ogg|opus|webm|flac|aac|mp4|m4a|vorbis|speex|amr|gsm"
     r"|g72\d|\w*adpcm|u(int)?_?(16|24|32)|f(loat)?_?16)(\b|_|[lb]e\b)"
 )
-"""Content types whose bytes cannot be played, whatever they look like."""
+"""Content types that cannot be played, whatever the bytes look like."""
 _RATE = re.compile(r"(?:(?<!bit)(?<!bit[-_])rate=\"?|(?:pcm|law)_)(\d{4,6})\b")
 _CHANNELS = re.compile(r"channel[\w-]*=\"?([1-8])\b")
 _LAW = re.compile(r"(?<![a-z])(?:(basic|pcmu|(?:mu|[uµ])[-_]?law)|pcma|a[-_]?law)(?![a-z])")
@@ -99,15 +99,14 @@ _NETWORK_ORDER = re.compile(r"\bl(16|24)\b")
 """Big-endian by RFC 2586 and 3190; many servers that say so send little-endian samples."""
 _BIG_ENDIAN = re.compile(r"\d_?be\b|=\"?big\b|big-?endian(?!=\"?false)")
 ORDER_BYTES = 512
-"""This much sound tells the order of its bytes."""
+"""This much sound is enough to tell its byte order."""
 
 
 class SpeechReader:
     """One answer. ``feed`` its bytes, then ``finish``."""
 
     def __init__(self, rate: int, content_type: str) -> None:
-        """``rate``: of the samples that come out, and of raw PCM unless ``content_type`` names
-        another."""
+        """``rate``: of the output, and of raw PCM unless ``content_type`` names another."""
         self._rate = rate
         self._content_type = content_type.strip().lower()
         self._raw = _raw_layout(self._content_type, rate)
@@ -119,13 +118,13 @@ class SpeechReader:
         """Bytes of samples left in this file."""
         self._resampler = Resampler(rate, rate)
         self._sound = EMPTY
-        """What is made; the last ``FADE_MS`` of it wait, and fade if nothing follows."""
+        """Output so far; the last ``FADE_MS`` are held back, to be faded if nothing follows."""
         self._latest = EMPTY
         """The last ``FADE_MS`` before resampling."""
         self._next_file = False
         """Whether the next sample is the first one of another file."""
         self._bridge: NDArray[np.float64] = np.zeros(0)
-        """What is added to the next samples, so that they go on where the last file ended."""
+        """Added to the next samples, so that they continue where the last file ended."""
 
     def feed(self, data: bytes, *, last: bool = False) -> Pcm:
         """The samples that ``data`` completes. Raises ``NotPlayable``."""
@@ -146,11 +145,11 @@ class SpeechReader:
         return sound
 
     def finish(self) -> Pcm:
-        """The last samples; half a sample is dropped. Raises ``NotPlayable``."""
+        """The last samples; an incomplete one is dropped. Raises ``NotPlayable``."""
         return np.concatenate((self.feed(b"", last=True), self.rest()))
 
     def rest(self) -> Pcm:
-        """The last samples of an answer that breaks off."""
+        """The samples held back, faded out; also for an answer that broke off."""
         rest = np.concatenate((self._sound, self._resampler.flush()))
         self._sound = EMPTY
         if len(rest) and abs(int(rest[-1])) >= SILENT:
@@ -160,7 +159,7 @@ class SpeechReader:
         return rest
 
     def _play(self, pcm: Pcm) -> None:
-        """Add what follows, at the rate of its file."""
+        """Add samples at the rate of their file to the output."""
         if not len(pcm):
             return
         fade = _fade_samples(self._resampler.from_rate)
@@ -175,8 +174,8 @@ class SpeechReader:
         self._sound = np.concatenate((self._sound, self._resampler.feed(pcm)))
 
     def _sample_bytes(self, last: bool) -> int:
-        """How much of what is held is samples. A file of unknown length ends where another one
-        begins."""
+        """How many bytes of the buffer are samples of this file. A file of unknown length ends
+        where another one begins."""
         if self._files and self._bytes_left == math.inf:
             if match := _WAV.search(self._buffer):
                 self._bytes_left = match.start()
@@ -187,12 +186,12 @@ class SpeechReader:
     # -- what it is
 
     def _begin(self, last: bool) -> bool:
-        """Find the layout. False: more bytes are needed, or none are played."""
+        """Find the layout. False if more bytes are needed, or there is nothing to play."""
         match = _WAV.search(self._buffer) if self._files else _WAV.match(self._buffer)
         if match:
             self._buffer = self._buffer[match.start() :]
             return self._begin_wav(last)
-        if self._files:  # padding and tags behind the samples
+        if self._files:  # padding and tags after the samples
             self._buffer = self._buffer[-CUT_WAV_BYTES:]
             return False
         start = self._buffer
@@ -224,7 +223,7 @@ class SpeechReader:
     def _settle(self, layout: Layout, at: int, size: float) -> bool:
         before_rate = self._resampler.from_rate
         if layout.rate != before_rate:
-            if len(self._latest):  # it ends, and the next file begins, in silence
+            if len(self._latest):  # fade to silence, then from silence into the next file
                 self._play(np.zeros(_fade_samples(before_rate), np.int16))
                 self._next_file = True
             self._sound = np.concatenate((self._sound, self._resampler.flush()))
@@ -238,7 +237,7 @@ def _fade_samples(rate: int) -> int:
 
 
 def _chunks(wav: bytes) -> dict[str, tuple[int, int]]:
-    """Place and size of the contents of a WAV file's chunks, up to its samples."""
+    """Offset and size of the contents of a WAV file's chunks, up to its samples."""
     chunks: dict[str, tuple[int, int]] = {}
     at = 12
     while at + 8 <= len(wav) and "data" not in chunks:
@@ -265,8 +264,8 @@ def _layout(form: bytes) -> Layout:
 
 
 def _raw_layout(content_type: str, rate: int) -> Layout:
-    """The layout of raw samples that a content type, in small letters, describes: by RFC 2046, 3551
-    or 4856, or by parameters such as ``encoding=float32``. 16-bit mono at ``rate`` if by none."""
+    """The layout of raw samples that a content type, in lower case, describes: by RFC 2046, 3551 or
+    4856, or by parameters such as ``encoding=float32``. Default: 16-bit mono at ``rate``."""
     rates, channels = _RATE.search(content_type), _CHANNELS.search(content_type)
     encoding = _CHANNELS.sub("", content_type)
     bits = match[1] if (match := _BITS.search(encoding)) else ""
@@ -286,7 +285,7 @@ def _raw_layout(content_type: str, rate: int) -> Layout:
 
 
 def _in_order(data: bytes, layout: Layout) -> Layout:
-    """``layout`` with the byte order that makes the smoother sound."""
+    """``layout`` with the byte order that gives the smoother sound."""
     data = data[: len(data) - len(data) % layout.frame_bytes]
     both = replace(layout, endian="BIG"), replace(layout, endian="LITTLE")
     return min(both, key=lambda each: _roughness(_mono(data, each)))
@@ -298,7 +297,7 @@ def _roughness(pcm: Pcm) -> float:
 
 
 def _bridge(end: Pcm, begin: int, count: int) -> NDArray[np.float64]:
-    """What to add to ``count`` samples so that they go on where ``end`` does, if there would be a
+    """What to add to ``count`` samples so that they continue from ``end``; empty if they do not
     click."""
     steps = np.abs(np.diff(end.astype(int)))
     step = int(end[-1]) - begin if len(end) else 0
@@ -333,12 +332,12 @@ def _mono(data: bytes, layout: Layout) -> Pcm:
 
 
 def _needed_bytes(start: bytes) -> int:
-    """How many bytes must be there to tell what they are."""
+    """How many bytes it takes to tell what they are."""
     return MPEG_FRAMES * MOST_MPEG_BYTES if _mpeg_frame_bytes(start) else TEXT_BYTES
 
 
 def _name_of(start: bytes) -> str:
-    """What it is, if it cannot be played."""
+    """The kind of data, if it cannot be played; else empty."""
     if name := next((name for name, begins in _FILES if begins.match(start)), ""):
         return name
     at = frames = 0
@@ -368,11 +367,11 @@ _KBPS = (
 """Bit rates of MP3 in MPEG-2 and 2.5, and in MPEG-1."""
 _MPEG_1_HZ = (44_100, 48_000, 32_000)
 _SLOWER = {3: 1, 2: 2, 0: 4}
-"""By which factor the sample rates of MPEG-1, 2 and 2.5 are lower, by their codes."""
+"""MPEG version code -> by which factor its sample rates are below those of MPEG-1."""
 
 
 def _mpeg_frame_bytes(head: bytes) -> int:
-    """Length of the frame of MP3 or AAC (ADTS) that begins with ``head``; 0: none does."""
+    """Length of the MP3 or AAC (ADTS) frame that begins with ``head``; 0 if none does."""
     if len(head) < 6 or head[0] != 0xFF or head[1] < 0xE0:
         return 0
     if _is_aac(head):

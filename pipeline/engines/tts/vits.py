@@ -1,9 +1,9 @@
 """A VITS voice that is heard while it is still being made.
 
-Its network has two parts. The first turns phonemes into frames for a whole sentence, and is quick;
-the second, a convolutional vocoder with two thirds of the work, turns frames into samples, and
-looks only a few frames around each. So it can work through a sentence window by window, and the
-first samples of a long sentence are there nearly as early as those of a short one.
+Its network has two parts. The first turns the phonemes of a whole sentence into frames, and is
+quick. The second, a convolutional vocoder with two thirds of the work, turns frames into samples,
+and needs only a few frames around each. So it can work through a sentence window by window, and the
+first samples of a long sentence are ready nearly as early as those of a short one.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Samples = NDArray[np.float32]
 """Shape (samples,)."""
 
 SMALLEST_FIRST, LARGEST_FIRST = 16, 64
-"""Frames of the first window. Piper has 86 a second, and the first 4 are silent. Fewer are hardly
-sooner: those that the vocoder looks at behind them cost as much."""
+"""Frames of the first window. Piper has 86 per second, and the first 4 are silent. A shorter window
+is hardly sooner: the context after it costs as much."""
 SMALLEST, LARGEST = 32, 256
-"""Frames of the next ones. The smaller, the more is spent on what is looked at around them."""
+"""Frames of later windows. The smaller they are, the more time goes into their context."""
 _SPARE = 0.6
-"""Share of the audio that is ahead which the next window may take to make."""
+"""Share of the audio made ahead that making the next window may take."""
 _CONTEXTS = (8, 10, 12, 16, 24, 32, 48)
-"""Frames around a window that may have to be looked at. Piper's medium voices need 10."""
+"""Context sizes to try, in frames on either side of a window. Piper's medium voices need 10."""
 _SAME = 1 / 32768
-"""A difference that 16 bits do not show."""
+"""A difference too small for 16 bits."""
 
 
 class Vocoder:
@@ -48,8 +48,8 @@ class Vocoder:
         self._s_per_frame = 0.0
 
     def fit(self, frames: Frames) -> Samples | None:
-        """Find out how far it looks, with the frames of a sentence of a second or more; gives its
-        samples back. ``None`` if no windows give the same as the whole."""
+        """Find the context that the vocoder needs, with the frames of a sentence of at least a
+        second. Returns its samples; ``None`` if no context reproduces the whole."""
         whole = self._run(frames)
         count = frames.shape[1]
         self._hop_samples, rest = divmod(len(whole), count)
@@ -62,14 +62,14 @@ class Vocoder:
         return None
 
     def windows(self, frames: Frames) -> Iterator[Samples]:
-        """The samples of ``frames``, in order: a short window at once, and each next one as long
-        as can be made while those before it are heard."""
+        """The samples of ``frames``, in order: first a short window, then each as long as can be
+        made while the earlier ones are heard."""
         count = frames.shape[1]
         at = 0
         ahead_s = 0.0
         while at < count:
             size = self._next_size(ahead_s) if at else self._first_size()
-            # No shred at the end.
+            # Leave no tiny window at the end.
             size = count - at if count - at < size + SMALLEST // 2 else size
             began = time.perf_counter()
             window = self._window(frames, at, size)
@@ -79,7 +79,7 @@ class Vocoder:
             yield window
 
     def _first_size(self) -> int:
-        """As short as the next window allows, which must be made while this one is heard."""
+        """As short as possible, but long enough to make the next window while it is heard."""
         next_s = (SMALLEST + 2 * self._context) * self._s_per_frame
         frames = next_s / _SPARE * self._rate / self._hop_samples
         return int(min(max(frames, SMALLEST_FIRST), LARGEST_FIRST))
@@ -89,7 +89,7 @@ class Vocoder:
         return int(min(max(frames, SMALLEST), LARGEST))
 
     def _window(self, frames: Frames, start: int, size: int) -> Samples:
-        """Samples of ``size`` frames from ``start``, or of as many as there are."""
+        """Samples of ``size`` frames from ``start``, or as many as there are."""
         begin = max(0, start - self._context)
         samples = self._run(frames[:, begin : start + size + self._context])
         first = (start - begin) * self._hop_samples
@@ -99,14 +99,14 @@ class Vocoder:
         began = time.perf_counter()
         (result,) = self._session.run(None, {self._tensor: frames[np.newaxis]})
         took_s = (time.perf_counter() - began) / frames.shape[1]
-        # Follows a change of load within some windows.
+        # Adapts to a change of load within a few windows.
         self._s_per_frame += (took_s - self._s_per_frame) * (0.3 if self._s_per_frame else 1.0)
         samples: Samples = np.ravel(result)
         return samples
 
 
 def limited(samples: Samples) -> Samples:
-    """Without what is louder than full scale; the loudest fifth is pressed together, not cut."""
+    """``samples`` limited to full scale: levels above 0.8 are compressed, not clipped."""
     size = np.abs(samples)
     soft = 0.8 + 0.2 * np.tanh((size - 0.8) / 0.2)
     return np.where(size > 0.8, np.copysign(soft, samples), samples).astype(np.float32)

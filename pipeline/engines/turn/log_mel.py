@@ -1,4 +1,4 @@
-"""Whisper's log-mel features in numpy: what Smart Turn sees of the audio.
+"""Whisper's log-mel features in numpy, the input of Smart Turn.
 
 The definition (25 ms Hann windows every 10 ms, 80 triangular filters of equal area on Slaney's
 mel scale, 80 dB of range) is that of Radford et al. 2022, "Robust Speech Recognition via
@@ -19,9 +19,9 @@ HOP_SAMPLES = 160
 BANDS = 80
 
 _FLOOR = 1e-10
-"""Smallest power that the logarithm sees."""
+"""Smaller powers are raised to this before the logarithm."""
 _RANGE_DECADES = 8.0
-"""Everything further than this below the loudest point is raised to there (80 dB)."""
+"""Values further than this below the loudest one are raised to that level (80 dB)."""
 
 # Slaney's mel scale (Auditory Toolbox, 1998): linear up to 1 kHz, then 27 steps per factor 6.4.
 _HERTZ_PER_MEL = 200 / 3
@@ -46,7 +46,7 @@ def mel_power(samples: NDArray[np.float32], bands: int) -> NDArray[np.float32]:
 
 
 def _power_spectrum(samples: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Shape ``(frames, 201)``. The frame beyond the last whole hop is left out, as Whisper does."""
+    """Shape ``(frames, 201)``. Like Whisper, leaves out the frame beyond the last whole hop."""
     padded = np.pad(samples, WINDOW_SAMPLES // 2, mode="reflect")
     frames = np.lib.stride_tricks.sliding_window_view(padded, WINDOW_SAMPLES)[::HOP_SAMPLES]
     spectrum = np.fft.rfft(frames[: len(samples) // HOP_SAMPLES] * _hann(), axis=1)
@@ -55,14 +55,14 @@ def _power_spectrum(samples: NDArray[np.float32]) -> NDArray[np.float32]:
 
 @cache
 def _hann() -> NDArray[np.float32]:
-    """The periodic Hann window: it would be zero again one sample after its end."""
+    """The periodic Hann window, which would reach zero one sample after its end."""
     phase = 2 * np.pi * np.arange(WINDOW_SAMPLES) / WINDOW_SAMPLES
     return (0.5 - 0.5 * np.cos(phase)).astype(np.float32)
 
 
 @cache
 def _filters(count: int) -> NDArray[np.float32]:
-    """Weights of each frequency bin in each band, shape ``(201, count)``."""
+    """Weight of each frequency bin in each band, shape ``(201, count)``."""
     bins = np.fft.rfftfreq(WINDOW_SAMPLES, 1 / LISTEN_RATE)
     edges = _to_hertz(np.linspace(0, _to_mel(LISTEN_RATE / 2), count + 2))
     bands = [

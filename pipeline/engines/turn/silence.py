@@ -1,6 +1,6 @@
 """No turn detection: every pause looks equally final, so the wait alone decides.
 
-With the default probability of 1 a turn ends after ``endpointing.clear_wait_ms`` of silence.
+With the default probability of 1, a turn ends after ``endpointing.clear_wait_ms`` of silence.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Smart Turn v3.2: how likely it is, from the sound alone, that the speaker is done.
 
-It hears intonation, not words: the text plays no part. Its answer is most useful right after the
-speech ends; the longer the silence at the end, the more it believes that the turn is over.
+It hears intonation, not words, and ignores the text. Its answer is most useful right after the
+speech ends: the longer the silence at the end, the more it tends to say that the turn is over.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HISTORY_SECONDS = 8.0
 """The network's fixed input length."""
 _HISTORY_SAMPLES = int(HISTORY_SECONDS * LISTEN_RATE)
 _VARIANCE_FLOOR = 1e-7
-"""Keeps silence finite when loudness is evened out (Whisper's feature extractor)."""
+"""Avoids division by zero when silence is normalised (Whisper's feature extractor)."""
 
 
 class SmartTurnOptions(EngineOptions):
@@ -40,13 +40,15 @@ class SmartTurn:
         self._session = session
 
     def score(self, pcm: Pcm, text: str) -> float:
-        """Probability that the turn is over. ``pcm``: 16 kHz, any length; the last 8 s count."""
+        """Probability that the turn is over. ``pcm``: 16 kHz, any length; only the last 8 s are
+        used."""
         (probability,) = self._session.run(None, {"input_features": features(pcm)[np.newaxis]})
         return float(probability[0, 0])
 
 
 def features(pcm: Pcm) -> NDArray[np.float32]:
-    """The network's view of the last 8 s, shape ``(80, 800)``; shorter audio ends there."""
+    """The network's input for the last 8 s, shape ``(80, 800)``; shorter audio is padded at the
+    front."""
     samples = np.zeros(_HISTORY_SAMPLES, dtype=np.float32)
     speech = to_float(pcm[-_HISTORY_SAMPLES:])
     samples[_HISTORY_SAMPLES - len(speech) :] = speech

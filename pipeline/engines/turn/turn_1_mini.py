@@ -1,6 +1,6 @@
 """turn-1-mini: how likely it is, from the sound alone, that the speaker is done.
 
-The network hears 160 ms a step and keeps its state between the steps, so that a later pause of the
+The network takes 160 ms per step and keeps its state between steps, so that a later pause of the
 same turn costs only what was said since. Its published interface:
 https://huggingface.co/p99lab/turn-1-mini/blob/main/onnx/README.md
 """
@@ -19,11 +19,12 @@ from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import WeightsError
 
 STEP_SAMPLES = 2560
-"""160 ms: what one run takes."""
+"""Input of one run: 160 ms."""
 FRAME_SAMPLES = 320
-"""20 ms: what each of its probabilities is for."""
+"""Audio per probability in the output: 20 ms."""
 HISTORY_SECONDS = 16.0
-"""Longer turns are heard from here on. Unheard, this much costs 0.1 to 0.2 s on one core."""
+"""Only this much of a longer turn is used. Reading all of it afresh takes 0.1 to 0.2 s on one
+core."""
 _STATES = ("audio", "conv1", "conv2", "k", "v", "k_valid", "h6")
 
 State = dict[str, NDArray[np.float32]]
@@ -50,10 +51,11 @@ class Turn1Mini:
             if each.name != "audio"
         }
         self._scored, self._state, self._probability = EMPTY, self._silent, 0.0
-        """What the state knows: whole steps of the audio that was scored last."""
+        """The whole steps of the audio scored last, and the state and probability after them."""
 
     def score(self, pcm: Pcm, text: str) -> float:
-        """Probability that the turn is over. ``pcm``: 16 kHz, any length; the last 16 s count."""
+        """Probability that the turn is over. ``pcm``: 16 kHz, any length; only the last 16 s are
+        used."""
         pcm = pcm[-int(HISTORY_SECONDS * LISTEN_RATE) :]
         known, state, probability = len(self._scored), self._state, self._probability
         if not np.array_equal(self._scored, pcm[:known]):

@@ -1,8 +1,7 @@
-"""Removes steady noise from a stream, so that a VAD hears speech no louder than the noise.
+"""Removes steady noise from a stream, so that a VAD detects speech no louder than the noise.
 
-Spectral subtraction: the noise is tracked slowly while there is no speech. What is left
-sounds bad and is for a VAD's ears only. Pure; numpy; 0.04 ms of CPU per window, 0.1 if the sound
-without noise is wanted.
+Spectral subtraction: the noise is tracked slowly while there is no speech. The result sounds bad
+and is only for a VAD. Pure; numpy; 0.04 ms of CPU per window, 0.1 with the reduced sound.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from pipeline.audio import LISTEN_RATE, Pcm
 Power = NDArray[np.float32]
 
 _OVER = 1.5
-"""Multiple of the mean noise to subtract: noise exceeds its mean half of the time."""
+"""Multiple of the mean noise to subtract, as noise exceeds its mean half of the time."""
 _FLOOR = 0.15
-"""Of each frequency, this much stays (-16 dB), so that no holes open and close."""
+"""At least this share of each frequency stays (-16 dB), so that no holes open and close."""
 _LOUDER = 1.5
-"""Gain after subtraction, because a VAD trusts louder speech more."""
+"""Gain after subtraction, as a VAD trusts louder speech more."""
 _SMOOTH_BINS = 3
 _GAIN_SMOOTH_BINS = 2
 _SILENCE_S = 1.5
 _SPEECH_S = 8.0
-"""How fast the noise is tracked without speech, and where there may be speech."""
+"""Time constants of the noise estimate without speech, and where there may be speech."""
 _SPEECH_SCORE = 0.3
 LOUD_DBFS = -45.0
-"""From this level of noise on it is worth while. A quiet room is at -60; people speak to a robot at
--34 to -20. Softer noise masks no speech; what is heard beneath it is far away, or an echo."""
+"""Noise level from which reduction pays off. A quiet room is at -60; people speak to a robot at -34
+to -20. Softer noise masks no speech; anything below it is far away, or an echo."""
 _LEAST_NOISE = 1e-3
 _SILENT_DBFS = -120.0
 
@@ -38,8 +37,8 @@ _SILENT_DBFS = -120.0
 class NoiseReducer:
     """One stream of windows of ``window_samples`` at 16 kHz.
 
-    The constants were fitted on seeded scenes at 0 dB: of 354 onsets 36 were missed without it
-    and none with it.
+    The constants were fitted on seeded scenes at 0 dB: of 354 onsets, 36 were missed without it and
+    none with it.
     """
 
     def __init__(self, window_samples: int) -> None:
@@ -87,7 +86,7 @@ class NoiseReducer:
         speech = score >= _SPEECH_SCORE
         share = self._window_s / (_SPEECH_S if speech else _SILENCE_S)
         if not speech:
-            share = max(share, 1 / self._count)  # at the beginning, the mean of all
+            share = max(share, 1 / self._count)  # at the beginning, the plain mean
         self._noise += np.float32(share) * (self._power - self._noise)
 
 
@@ -103,11 +102,11 @@ def _smoothed(values: Power, reach: int) -> Power:
 
 
 class SecondOpinion:
-    """What the scores of the reduced stream are worth; with it the two scores become one.
+    """Combines the scores of the plain and the reduced stream.
 
-    One window may pass for speech by chance, so it takes ``_AGREEING`` in a row. And what is
-    speech all the time is a crowd, a radio or an engine, and would hold a turn open for ever:
-    after about ten seconds of it, only the score of the plain sound counts.
+    One window may pass for speech by chance, so it takes ``_AGREEING`` in a row. And constant
+    "speech" is a crowd, a radio or an engine, and would hold a turn open forever: after about ten
+    seconds of it, only the score of the plain sound counts.
     """
 
     def __init__(self, window_samples: int) -> None:

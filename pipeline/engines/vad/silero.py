@@ -1,8 +1,8 @@
 """Silero VAD: how likely each 32 ms of audio is speech.
 
-Where it is loud the network hears each window twice: as it is, and with the noise taken out
-(``noise``), for speech that is no louder than the noise. The higher score counts. About 0.2 ms of
-CPU per window, 0.4 where it is loud.
+In loud noise the network scores each window twice: as it is, and with the noise removed
+(``noise``), to detect speech no louder than the noise. The higher score counts. About 0.2 ms of CPU
+per window, 0.4 in loud noise.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pipeline.engines.vad.noise import LOUD_DBFS, NoiseReducer, SecondOpinion
 WINDOW_SAMPLES = 512
 """New samples per score (32 ms); the network accepts no other number at 16 kHz."""
 _CONTEXT_SAMPLES = 64
-"""Samples of the window before that the network sees again (silero-vad 6, ``OnnxWrapper``)."""
+"""Samples of the previous window that the network sees again (silero-vad 6, ``OnnxWrapper``)."""
 _STATE_SHAPE = (2, 128)
 LEAST_MOVEMENT_DB = 1.4
-"""Silero may be sure of the buzz of a motor. Synthetic motors near the microphone move by at most
-1.2 dB in 0.6 s or more (n 420), people by at least 2.5 (n 1,341)."""
+"""Silero may take the buzz of a motor for speech. Synthetic motors near the microphone move by at
+most 1.2 dB in 0.6 s or more (n 420), people by at least 2.5 (n 1,341)."""
 
 
 class SileroOptions(EngineOptions):
@@ -57,8 +57,8 @@ class SileroVad:
         return SileroStream(self)
 
     def score_all(self, windows: Sequence[tuple[SileroStream, Pcm]]) -> list[float]:
-        """Probability of speech in the next 512 samples of each stream. Eight at once take half of
-        the time of eight one by one. Raises ``ValueError`` on other lengths."""
+        """Probability of speech in the next 512 samples of each stream. Eight at once take half the
+        time of eight one by one. Raises ``ValueError`` on other lengths."""
         for _, pcm in windows:
             if len(pcm) != WINDOW_SAMPLES:
                 raise ValueError(f"Silero takes {WINDOW_SAMPLES} samples at a time, not {len(pcm)}")
@@ -83,14 +83,14 @@ class SileroVad:
 
 
 class _State:
-    """What the network remembers of one stream."""
+    """The network's state for one stream."""
 
     def __init__(self) -> None:
         self.memory = np.zeros(_STATE_SHAPE, dtype=np.float32)
         self._samples = np.zeros(_CONTEXT_SAMPLES + WINDOW_SAMPLES, dtype=np.float32)
 
     def with_next(self, pcm: Pcm) -> NDArray[np.float32]:
-        """The next window behind the end of the one before."""
+        """The next window, preceded by the end of the previous one."""
         self._samples[:_CONTEXT_SAMPLES] = self._samples[-_CONTEXT_SAMPLES:]
         self._samples[_CONTEXT_SAMPLES:] = to_float(pcm)
         return self._samples
@@ -104,14 +104,14 @@ class SileroStream:
         self.plain = _State()
         self._noise = NoiseReducer(WINDOW_SAMPLES)
         self._second: tuple[_State, SecondOpinion] | None = None
-        """For the sound without noise; begins anew each time it gets loud."""
+        """For the sound without noise; starts afresh each time the noise gets loud."""
 
     def score(self, pcm: Pcm) -> float:
         """Probability of speech in the next 512 samples. Raises ``ValueError`` on other lengths."""
         return self._vad.score_all([(self, pcm)])[0]
 
     def hear(self, pcm: Pcm, plain: float) -> bool:
-        """Take a window and its score; whether it must be scored without noise, too."""
+        """Take a window and its score. Returns whether it must also be scored without noise."""
         self._noise.hear(pcm)
         if self._noise.noise_dbfs >= LOUD_DBFS:
             return True
@@ -126,7 +126,7 @@ class SileroStream:
         return self._second[0], self._noise.reduced()
 
     def combined(self, plain: float, reduced: float) -> float:
-        """What the two scores of the newest window are worth together."""
+        """The two scores of the newest window, combined into one."""
         assert self._second
         self._noise.learn(max(plain, reduced))
         return self._second[1].together(plain, reduced)

@@ -1,5 +1,5 @@
-"""microWakeWord: a small network for each call, through ``pymicro-wakeword``, which brings
-TensorFlow Lite and four calls. It hears each 10 ms once: 0.4 % of a core for one call.
+"""microWakeWord: a small network per call, through ``pymicro-wakeword``, which brings TensorFlow
+Lite and four calls. It processes each 10 ms once: 0.4 % of a core for one call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipeline.errors import ConfigError, MissingExtra, WeightsError
 PACKAGE = "pymicro_wakeword"
 DEFAULT_CALLS = ("okay_nabu",)
 FEATURES = 40
-"""Bands of the sound that a network takes for each 10 ms (``MicroFrontend``)."""
+"""Frequency bands per 10 ms of a network's input (``MicroFrontend``)."""
 
 
 class MicroStream:
@@ -29,7 +29,7 @@ class MicroStream:
         self._models = [MicroWakeWord.from_config(config) for config in configs]
 
     def called(self, pcm: Pcm) -> bool:
-        """Whether one of the calls ends here, give or take 0.3 s."""
+        """Whether one of the calls ends in ``pcm``, give or take 0.3 s."""
         features = list(self._features.process_streaming(pcm_to_bytes(pcm)))
         found = [model.process_streaming(each) for each in features for model in self._models]
         return any(found)
@@ -47,11 +47,11 @@ class MicroWakeWord:
 
 
 def load(words: Sequence[str] | None) -> MicroWakeWord:
-    """``words``: names of calls in the package, or absolute paths of JSON files beside models;
-    ``None``: ``DEFAULT_CALLS``. Each model is read and run once.
+    """Load and check a model for each of ``words``: names of calls in the package, or absolute
+    paths of JSON files beside their models; ``None``: ``DEFAULT_CALLS``.
 
-    Raises ``MissingExtra``, ``ConfigError`` for a name that is not known, ``WeightsError`` for
-    a file that is no model of a call."""
+    Raises ``MissingExtra``, ``ConfigError`` for an unknown name, ``WeightsError`` for a file that
+    is not a model of a call."""
     if importlib.util.find_spec(PACKAGE) is None:
         raise MissingExtra(
             "wake.engine: micro-wakeword needs a package that is not installed",
@@ -81,7 +81,7 @@ def _config(word: str) -> Path:
 
 
 def _check(config: Path) -> str:
-    """The call that the model listens for."""
+    """The call that the model listens for. Raises ``WeightsError`` if it is unusable."""
     try:
         described = json.loads(config.read_text())
         call, micro = str(described["wake_word"]), described["micro"]
@@ -95,8 +95,8 @@ def _check(config: Path) -> str:
 
 
 def _problem(model: Path) -> str:
-    """Why the file is no network of ours. What TensorFlow Lite returns is looked at, because the
-    package does not, and a null pointer would end the process."""
+    """Why the file is not a network for a call; empty if it is one. Checks TensorFlow Lite's return
+    values, as the package does not, and a null pointer would crash the process."""
     from pymicro_wakeword.microwakeword import _MODULE_LIB_DIR
     from pymicro_wakeword.wakeword import TfLiteWakeWord
 
