@@ -1,9 +1,9 @@
-"""G.711: 16-bit samples <-> one byte a sample, by µ-law or A-law, at 8 kHz.
+"""G.711: 16-bit samples <-> one byte per sample, by µ-law or A-law, at 8 kHz.
 
-A law cuts the magnitudes into 128 intervals, eight segments of 16 even steps, and an output value
-lies in the middle of its interval (ITU-T G.711, Tables 1a to 2b; here on the scale of 16-bit
-samples). A sample that is exactly a border belongs to the interval above it, as in ITU-T's own
-software (G.191). Both directions are table look-ups.
+A law divides the magnitudes into 128 intervals, eight segments of 16 even steps; a decoded sample
+is the middle of its interval (ITU-T G.711, Tables 1a to 2b; here on the scale of 16-bit samples). A
+sample exactly on a border belongs to the interval above it, as in ITU-T's own software (G.191).
+Both directions are table look-ups.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pipeline.audio import Pcm
 Law = Literal["pcmu", "pcma"]
 
 RATE = 8_000
-"""Hz. G.711 has no other."""
+"""Hz, the only rate of G.711."""
 
 _SIGN = 0x80
 _MU_BIAS = 0x84
-"""33 on the standard's 14-bit scale: the offset of µ-law's first segment from a power of two."""
+"""Offset of µ-law's first segment from a power of two; 33 on the standard's 14-bit scale."""
 _MU_INVERTED = 0xFF
 _A_EVEN_BITS_INVERTED = 0x55
 """Bits that are sent inverted: all in µ-law, every other bit in A-law."""
@@ -52,7 +52,7 @@ def _samples(law: Law) -> Pcm:
 
 @cache
 def _codes(law: Law) -> NDArray[np.uint8]:
-    """The code of each sample, by the sample's 16 bits read as an unsigned number."""
+    """The code of each sample, indexed by the sample's 16 bits as an unsigned number."""
     sample = np.arange(2**16).astype(np.uint16).view(np.int16).astype(np.int64)
     negative = sample < 0
     # ~x mirrors the intervals so that a border still belongs to the interval above it.
@@ -71,9 +71,9 @@ def _intervals(law: Law) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     number = np.arange(128, dtype=np.int64)
     segment, step = number // 16, number % 16
     if law == "pcmu":
-        # The first interval reaches as far below zero: its output is zero.
+        # The first interval is symmetric about zero, so its output is zero.
         size = np.int64(8) * 2**segment
         return (16 + step) * size - _MU_BIAS, size
-    # The first two segments have steps of the same size; from there on it doubles.
+    # The first two segments have the same step size; after that it doubles.
     size = np.int64(16) * 2 ** np.maximum(segment - 1, 0)
     return np.where(segment == 0, step, step + 16) * size, size

@@ -48,7 +48,7 @@ def item_from_wire(
 ) -> Item:
     """A client's item, with a generated id if it has none.
 
-    ``input_format`` is the session's; ``path`` names the place in the message for errors. Raises
+    ``input_format``: the session's. ``path``: the item's place in the message, for errors. Raises
     ``WireError``.
     """
     item = _item(given, new_id, input_format, path)
@@ -146,7 +146,7 @@ def _part(role: MessageRole, given: ContentFields, input_format: AudioFormat, pa
 
 
 def _audio_part(given: ContentFields, input_format: AudioFormat, path: str) -> AudioPart:
-    """The session transcribes speech that has no transcript."""
+    """Speech without a transcript is transcribed by the session."""
     if given.audio is None and given.transcript:
         return AudioPart(given.transcript)
     path = f"{path}.audio"

@@ -1,30 +1,30 @@
 """The OpenAI Realtime API over a WebSocket, as a state machine without I/O.
 
 ``receive`` turns one client message into commands for the session, ``apply`` turns one pipeline
-event into server messages, and ``messages_to_send`` hands those out. The conversation lives in
+event into server messages, and ``messages_to_send`` returns those. The conversation lives in
 ``pipeline.conversation.chat``; this holds the effective session and the open responses.
 
 Beyond the API:
 
-- PCM may have 16,000 and 8,000 Hz as well, each way; ``rate: null`` is 16,000.
+- PCM may also have 16,000 or 8,000 Hz, each way; ``rate: null`` means 16,000.
 - ``conversation.item.retrieved`` is sent several times for one request if the audio is too long for
   a frame of 1 MiB: each event has the item with its whole transcript and the next piece of audio.
-  Audio of an answer ends where it was cut. Images that fit in no frame are left out.
-- ``transcription.delay``, of any value, asks for partial transcripts; a transcription session
+  An answer's audio ends where it was cut. Images too large for a frame are left out.
+- ``transcription.delay``, with any value, asks for partial transcripts; a transcription session
   always sends them.
-- The events ``reachy_voice.timeline``, ``reachy_voice.response.held`` and ``.went_on``,
-  ``reachy_voice.asleep`` and ``.awake``, ``reachy_voice.speaker`` (whose voice an item is), on
-  request only. A client wakes the robot with ``reachy_voice.wake``.
-- The figures of a turn record (``pipeline.turn_record``) in the metadata of ``response.done``, on
-  request only: for a response whose own metadata says ``reachy_voice.turn_record: "true"``, or for
-  all of a connection.
+- On request only, the events ``reachy_voice.timeline``, ``reachy_voice.response.held`` and
+  ``.went_on``, ``reachy_voice.asleep`` and ``.awake``, ``reachy_voice.speaker`` (whose voice an
+  item has). A client wakes the robot with ``reachy_voice.wake``.
+- On request only, the figures of a turn record (``pipeline.turn_record``) in the metadata of
+  ``response.done``: for a response whose own metadata says ``reachy_voice.turn_record: "true"``, or
+  for a whole connection.
 - The stages of an answer to speech, as ``speech_to_speech.turn_latency`` in the same metadata.
 - A response that continues one interrupted by mistake names that one in its metadata, as
   ``reachy_voice.continues``.
-- Voices, models and the limit of output tokens are never refused by name or size.
-- ``turn_detection`` may leave out ``type``: the current one is meant.
+- Voices and models are never refused by name, nor the limit of output tokens by size.
+- ``turn_detection`` may leave out ``type``; the current one is kept.
 - Items and sessions of more than 600,000 characters (without media) are refused: they would have
-  to be shown again, and no default client takes such a frame. So are messages of more than 20,000
+  to be sent back, in frames that no default client accepts. So are messages of more than 20,000
   JSON values.
 """
 
@@ -97,7 +97,7 @@ from pipeline.realtime.wire import ClientMessage, WireError, invalid, samples_of
 from pipeline.turn_record import TurnRecord
 
 INTERNAL = "internal_error"
-"""The code of internal errors; their type is ``server_error``."""
+"""The code of errors whose type is ``server_error``."""
 
 logger = logging.getLogger("reachy_voice.realtime")
 
@@ -125,19 +125,19 @@ _PLAIN: Mapping[str, tuple[type[schema.ClientEvent], Callable[[Any, str | None],
         lambda event, id: CancelResponse(event.response_id, id),
     ),
 }
-"""Client events that map directly to a command: their shape, and the command."""
+"""Client events that map directly to a command: shape and command."""
 
 
 class RealtimeConnection:
     """One client's connection.
 
-    ``new_id(prefix)`` makes unique ids of letters, digits and underscores. ``now`` is the wall
-    clock in seconds. ``timings`` adds the event ``reachy_voice.timeline``, which strict clients
-    would refuse; ``holds`` those sent when an answer is held back because the user may be speaking
-    over it; ``sleep`` those sent when the robot falls asleep or wakes; ``speakers`` the event
-    ``reachy_voice.speaker``. ``turn_records`` adds the figures of its record to every
-    ``response.done``. ``on_error`` gets each ``error`` event's code. ``sends_audio``: whether
-    retrieved items have theirs.
+    ``new_id(prefix)`` makes unique ids of letters, digits and underscores. ``now``: the wall clock
+    in seconds. Some flags add events, which strict clients would refuse: ``timings``,
+    ``reachy_voice.timeline``; ``holds``, those sent when an answer is held because the user may be
+    speaking over it; ``sleep``, those sent when the robot falls asleep or wakes; ``speakers``,
+    ``reachy_voice.speaker``. ``turn_records`` adds the figures of its turn record to every
+    ``response.done``. ``on_error`` gets the code of each ``error`` event. ``sends_audio``: whether
+    retrieved items include their audio.
     """
 
     def __init__(
@@ -166,9 +166,9 @@ class RealtimeConnection:
         self._sends_audio = sends_audio
         self._responses: dict[str, Response] = {}
         self._server_calls: dict[str, ServerCallStream] = {}
-        """Those that are not over."""
+        """Calls of tool servers that are not over."""
         self._hidden: dict[str, str | None] = {}
-        """Items that the client is not told of, and the items before them."""
+        """Items hidden from the client -> the item before each."""
         self._transcripts = Transcripts(self._send)
         self._handlers: dict[str, Callable[[ClientMessage], list[Command]]] = {
             wire.APPEND: self._append,
@@ -179,13 +179,13 @@ class RealtimeConnection:
         self._send("session.created", session=self._session.shown())
 
     def introduction(self) -> str:
-        """``session.created`` as it would be now, for one who joins the session later."""
+        """``session.created`` with the current settings, for a client that joins later."""
         event = {"type": "session.created", "event_id": self._new_id("event")}
         return wire.encode({**event, "session": self._session.shown()})
 
     @property
     def config(self) -> SessionConfig:
-        """The effective settings, for the session to begin with."""
+        """The effective settings, with which the session starts."""
         return self._session.config()
 
     def messages_to_send(self) -> list[str]:
@@ -267,7 +267,7 @@ class RealtimeConnection:
     # --- from the pipeline -------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
-        """Queue the server messages for ``event``; internal events have none."""
+        """Queue the server messages for ``event``; an internal event has none."""
         match event:
             case ReplyAudio():
                 if response := self._responses.get(event.reply_id):
@@ -418,8 +418,8 @@ def _from_where(event: SpeechStarted | SpeechStopped) -> dict[str, float]:
 
 
 def _internal_error(message: ClientMessage, error: Exception) -> WireError:
-    """For an internal error. Logs the exception without its text, which may repeat the client's
-    words."""
+    """The error for an unexpected exception, which is logged without its text, as that may repeat
+    the client's words."""
     where = "".join(traceback.format_tb(error.__traceback__))
     logger.error("%s failed: %s\n%s", message.type, type(error).__name__, where)
     return WireError(INTERNAL, f"'{message.type}' failed here. See the server's log.")

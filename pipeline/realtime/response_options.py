@@ -21,7 +21,8 @@ from pipeline.realtime.wire import WireError
 def response_options(
     given: ResponseFields | None, session: EffectiveSession, new_id: Callable[[str], str]
 ) -> ResponseOptions:
-    """Raises ``WireError`` for errors that only show against the whole session."""
+    """The options in ``response.create``. Raises ``WireError`` for values that do not fit the
+    session."""
     if not session.answers:
         raise WireError(
             "invalid_value",
@@ -53,7 +54,7 @@ def response_options(
 def _tool_choice(
     given: ResponseFields, session: EffectiveSession, tools: tuple[Tool, ...] | None
 ) -> ToolChoice | None:
-    """A named tool must exist: among the response's own tools, if it has any."""
+    """A named tool must be among the response's own tools or, if it has none, the session's."""
     if tools is None and given.tool_choice is None and given.parallel_tool_calls is None:
         return None
     if tools is not None and given.tool_choice is None:

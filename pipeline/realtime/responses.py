@@ -1,8 +1,8 @@
 """One response on the wire: from ``response.created`` to ``response.done``, in the API's order.
 
-Whatever the pipeline does, every part and item that was opened is closed, nothing follows an item's
-end, and there is exactly one ``response.done`` for each ``response.created``. Its output repeats
-the items' ``done`` events.
+Whatever the pipeline does, every opened part and item is closed, nothing follows an item's end, and
+there is exactly one ``response.done`` for each ``response.created``. Its output repeats the items'
+``done`` events.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, TurnRecord, as_meta
 
 
 class Response:
-    """One reply. ``voice`` is the client's name for it. ``tells_record``: ``response.done`` has the
-    figures of the turn record in its metadata, as far as the client's own leave room. Those of
-    ``turn_latency`` are always there. ``server_calls`` gets the calls of servers."""
+    """One reply. ``voice``: the client's name for the voice. ``tells_record``: put the figures of
+    the turn record into the metadata of ``response.done``, if the client's own metadata leave room;
+    those of ``turn_latency`` are always added. ``server_calls``: gets the calls of tool servers."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class Response:
     ) -> None:
         self._server_calls = server_calls
         self._hidden: list[int] = []
-        """Positions of calls that the client is not told of."""
+        """Output indices of calls hidden from the client."""
         self._unsettled: dict[str, tuple[ServerCallStream, OutputItem]] = {}
-        """Calls of servers whose outputs have not come."""
+        """Calls of tool servers without an output yet."""
         self._send = send
         self._in_conversation = event.in_conversation
         self._spoken = event.format if event.modality == "audio" else None
@@ -107,7 +107,7 @@ class Response:
             self._close(event.item)
 
     def _close(self, item: OutputItem) -> None:
-        """Close ``item`` in its present state; a server's call is done when its output is there."""
+        """Close ``item`` in its current state. A server's call is done only with its output."""
         stream = self._open.pop(item.id)
         if isinstance(item, MessageItem) != isinstance(stream, MessageStream):
             item = stream.cut()
@@ -128,13 +128,13 @@ class Response:
         self._done[item_id] = (index, shown)
 
     def settle(self, item: OutputItem) -> None:
-        """The output of a server's call has come."""
+        """Finish the item of a server's call, whose output has arrived."""
         if item.id in self._unsettled:
             stream, _ = self._unsettled.pop(item.id)
             self._end_item(item.id, stream.output_index, item_to_wire(item))
 
     def note(self, record: TurnRecord) -> None:
-        """Take the turn's record; comes before ``finish``."""
+        """Take the turn's record; called before ``finish``."""
         given = self._fields["metadata"] or {}
         figures = {**(as_metadata(record) if self._tells_record else {}), **turn_latency(record)}
         new = [pair for pair in figures.items() if pair[0] not in given]
@@ -156,7 +156,7 @@ class Response:
 
 
 class MessageStream:
-    """A message being spoken (in the format ``spoken``) or written (``None``)."""
+    """A message that is being spoken (``spoken``: the audio format) or written (``None``)."""
 
     def __init__(
         self, event: ReplyItemStarted, item: MessageItem, send: Send, spoken: AudioFormat | None
@@ -184,12 +184,12 @@ class MessageStream:
             self._send("response.output_audio.delta", **self._part, delta=audio)
 
     def cut(self) -> MessageItem:
-        """The item so far, for a reply that ended without finishing it."""
+        """The item so far, for a reply that ended before the item did."""
         part = AudioPart(self._text) if self._spoken else TextPart(self._text)
         return replace(self._item, parts=(part,), status="incomplete")
 
     def close(self, item: OutputItem) -> None:
-        """Send the ``done`` events, which repeat the deltas' content."""
+        """Send the ``done`` events, which repeat the content of the deltas."""
         send = self._send
         if self._spoken:
             send("response.output_audio.done", **self._part)
@@ -205,7 +205,7 @@ class MessageStream:
 
 
 class CallStream:
-    """A function call being written."""
+    """A function call that is being written."""
 
     def __init__(self, event: ReplyItemStarted, item: FunctionCallItem, send: Send) -> None:
         self.output_index = event.output_index
@@ -228,7 +228,7 @@ class CallStream:
         sent = self._arguments
         if item.arguments.startswith(sent) and (rest := item.arguments[len(sent) :]):
             self.write(rest)
-        # Sent also for an incomplete call (API reference): its item's status says so.
+        # Also sent for an incomplete call (API reference); the item's status tells.
         said = {"name": item.name, "arguments": item.arguments}
         self._send("response.function_call_arguments.done", **self._call, **said)
 
@@ -240,7 +240,7 @@ def _emptied(item: OutputItem) -> OutputItem:
 
 
 def _status_details(event: ReplyFinished) -> dict[str, Any] | None:
-    """``resumed`` and ``shutdown`` are left out: the API does not know them as reasons."""
+    """The reasons ``resumed`` and ``shutdown`` are left out, as the API does not know them."""
     if event.status == "completed":
         return None
     details: dict[str, Any] = {"type": event.status}

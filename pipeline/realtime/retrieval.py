@@ -19,23 +19,23 @@ from pipeline.realtime import wire
 from pipeline.realtime.items import item_to_wire
 
 _FIELD_CHARS = 32
-"""Room for a medium's name and punctuation."""
+"""Room for the field name and punctuation of one piece of audio or image."""
 
 _EVENT_CHARS = 1024
 """Room for the event around an item."""
 
 _MIN_PIECE_CHARS = 4096
-"""Less room than this in a frame is left empty."""
+"""If a frame has less room than this, the next one is used."""
 
 Page = dict[int, dict[str, str]]
-"""Media that one frame adds to the item, by part index."""
+"""Audio and images that one frame adds to the item, by part index."""
 
 
 def retrieved_items(
     item: Item, input_format: AudioFormat, output_format: AudioFormat
 ) -> Iterator[dict[str, Any]]:
-    """The item as sent, once per frame. User audio is in ``input_format``; the assistant's, as far
-    as it was heard, in ``output_format``."""
+    """The item as sent, once per frame. User audio is in ``input_format``; assistant audio, up to
+    where it was heard, in ``output_format``."""
     shown = item_to_wire(item)
     if not isinstance(item, MessageItem):
         yield shown
@@ -54,7 +54,7 @@ def _pages(item: MessageItem, format: AudioFormat, room: int) -> list[Page]:
             case ImagePart(url=str(url)):
                 frames.add_image(at, url)
             case AudioPart(audio=audio) if audio is not None:
-                # More of an answer is kept than was heard.
+                # The recording of an answer goes beyond what was heard.
                 heard = audio.until(part.seconds) if item.role == "assistant" else audio
                 frames.add_audio(at, wire.bytes_of(_at_rate(heard, format.rate), format))
     return frames.pages
@@ -69,7 +69,7 @@ class _Frames:
         self._left = room
 
     def add_image(self, at: int, url: str) -> None:
-        """Skips the image if no frame has room for it."""
+        """Add an image, unless it is too large for any frame."""
         if len(url) + _FIELD_CHARS <= self._room:
             self._put(at, "image_url", url)
 
@@ -78,7 +78,7 @@ class _Frames:
         while start < len(data):
             if self._left < _MIN_PIECE_CHARS:
                 self._turn_page()
-            # Four characters for three bytes, in whole 16-bit samples.
+            # Base64 has four characters for three bytes; keep 16-bit samples whole.
             size = (self._left - _FIELD_CHARS) // 8 * 6
             self._put(at, "audio", wire.base64_text(data[start : start + size]))
             start += size

@@ -1,8 +1,8 @@
 """The shapes of client events: sessions, items, responses, and the events around them.
 
-Names and values are those of the API reference (``openai.types.realtime`` 3.52). Known fields
-without an effect here (``tracing``, ``prompt`` ...) are accepted and shown, so that every SDK's
-defaults work; unknown fields are errors, as they are upstream.
+Names and values are from the API reference (``openai.types.realtime`` 3.52). Known fields without
+an effect here (``tracing``, ``prompt`` ...) are accepted and shown, so that every SDK's defaults
+work; unknown fields are errors, as they are upstream.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from pipeline.realtime.shapes import Shape, Tolerant
 
 INT32_MAX = 2**31 - 1
-"""Largest number that is accepted."""
+"""Largest number accepted."""
 
 MOST_SERVERS = 16
-"""MCP servers of one session."""
+"""Most MCP servers in one session."""
 MOST_HEADERS = 32
 
 Count = Annotated[int, Field(ge=0, le=INT32_MAX)]
@@ -80,7 +80,7 @@ Modalities = Annotated[Any, BeforeValidator(_one_modality)]
 
 
 class FormatFields(Shape):
-    """``rate`` null means 16 kHz for PCM (what the Reachy Mini app sends); other PCM rates than
+    """``rate`` null means 16 kHz for PCM (what the Reachy Mini app sends). PCM rates other than
     24,000 are an extension of the API."""
 
     type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"] | None = None
@@ -110,8 +110,8 @@ class Transcription(Tolerant):
 
 
 class TurnDetectionFields(Shape):
-    """``idle_timeout_ms``: the API reference's range. Without ``type``, the current one is
-    meant."""
+    """``idle_timeout_ms``: range from the API reference. Without ``type``, the current one is
+    kept."""
 
     type: Literal["server_vad", "semantic_vad"] | None = None
     threshold: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -169,7 +169,7 @@ class ApprovalFilters(Shape):
 
 
 class McpTool(Tolerant):
-    """``authorization`` and ``headers`` are for the server only: they are never shown again."""
+    """``authorization`` and ``headers`` are secrets for the server, and never shown again."""
 
     type: Literal["mcp"]
     server_label: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -195,7 +195,7 @@ class Reasoning(Tolerant):
 
 
 class PromptTemplate(Tolerant):
-    """Templates are hosted upstream; nothing here reads them."""
+    """Hosted upstream; ignored here."""
 
     id: str
     version: str | None = None
@@ -222,7 +222,7 @@ Include = list[Literal["item.input_audio_transcription.logprobs"]]
 
 
 class _AnySession(Shape):
-    """Read-only fields, accepted so that a client can send a session back as it got it."""
+    """Read-only fields, accepted so that a client can send back the session it received."""
 
     id: Any = None
     object: Any = None
@@ -271,7 +271,7 @@ class ContentFields(Shape):
 
 
 class ItemFields(Shape):
-    """Common to all items; ``object`` and ``status`` are set by the server."""
+    """Common to all items. The server sets ``object`` and ``status``."""
 
     id: ItemId | None = None
     object: Any = None
@@ -365,7 +365,7 @@ class ItemCreate(ClientEvent):
 
 
 class ItemNamed(ClientEvent):
-    """Deletes or retrieves an item."""
+    """A request to delete or retrieve an item."""
 
     item_id: ItemId
 

@@ -1,7 +1,7 @@
 """The effective session: as shown in ``session.updated``, and as passed to the pipeline.
 
-An update changes only the fields that it names, at any depth; null puts a field back to the
-server's default. An update that cannot be carried out changes nothing.
+An update changes only the fields that it names, at any depth; null resets a field to the server's
+default. An update that is refused changes nothing.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pipeline.realtime.tool_servers import server_requests, shown_server
 from pipeline.realtime.wire import WireError, invalid, shown_format
 
 SESSION_SECONDS = 24 * 3600
-"""For ``expires_at``, which clients read. Nominal: sessions here do not expire."""
+"""For ``expires_at``, which clients read. Sessions here do not expire."""
 
 NATIVE_RATE = 16_000
-"""Hz; the meaning of ``rate: null``: the rate of the robot's sound board, for which the Reachy Mini
-app never resamples."""
+"""Hz; the meaning of ``rate: null``. The rate of the robot's sound board, so that the Reachy Mini
+app need not resample."""
 
 _ENCODINGS: dict[str, Encoding] = {
     "audio/pcm": "pcm",
@@ -45,10 +45,10 @@ _FIXED = frozenset({"type", "id", "object", "expires_at", "model"})
 
 @dataclass(frozen=True, slots=True)
 class SessionDefaults:
-    """A session's settings before its client sends any. ``voices`` are the names that the speech
-    engine has; ``voice`` is used for all others. ``language`` is ISO 639-1. ``transcription``: a
-    session that only transcribes (``?intent=transcription``). ``partials``: send partial
-    transcripts even if the client did not ask for them."""
+    """A session's settings before its client sends any. ``voices``: names that the speech engine
+    knows; ``voice``: used for all other names. ``language``: ISO 639-1. ``transcription``: the
+    session only transcribes (``?intent=transcription``). ``partials``: send partial transcripts
+    even if the client did not ask for them."""
 
     model: str
     voice: str
@@ -67,8 +67,8 @@ class SessionDefaults:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Everything a client can change. ``fields`` are plain ones, as shown; ``transcription``,
-    ``noise_reduction`` and ``turn_detection`` as the client said them."""
+    """Everything a client can change. ``fields``: plain ones, as shown. ``transcription``,
+    ``noise_reduction`` and ``turn_detection``: as the client sent them."""
 
     fields: Mapping[str, Any]
     voice: str
@@ -83,7 +83,7 @@ class _State:
 
 class EffectiveSession:
     def __init__(self, defaults: SessionDefaults, session_id: str, created_at: float) -> None:
-        """``created_at`` in seconds of the wall clock."""
+        """``created_at``: wall clock, in seconds."""
         self._defaults = defaults
         self.answers = not defaults.transcription
         kind = "realtime.session" if self.answers else "realtime.transcription_session"
@@ -136,7 +136,7 @@ class EffectiveSession:
     # --- change ----------------------------------------------------------------------------
 
     def update(self, given: SessionFields | TranscriptionFields) -> None:
-        """Merge one checked ``session.update``, wholly or not at all. Raises ``WireError``."""
+        """Merge one checked ``session.update``, completely or not at all. Raises ``WireError``."""
         if isinstance(given, SessionFields) != self.answers:
             raise self._wrong_type(given.type)
         state = self._with_fields(self._state, given)
@@ -278,7 +278,7 @@ class EffectiveSession:
         tools: Sequence[Tool],
         path: str,
     ) -> ToolChoice:
-        """The choice for one response; ``None``: the session's choice. Raises ``WireError``."""
+        """The tool choice for one response; ``None`` means the session's. Raises ``WireError``."""
         fields = self._state.fields
         return tool_choice(
             fields["tool_choice"] if given is None else given,
@@ -289,11 +289,11 @@ class EffectiveSession:
         )
 
     def voice(self, name: str) -> str:
-        """The engine's voice for a client's name: clients know other vendors' voices."""
+        """The engine's voice for a name from a client, which may be another vendor's voice."""
         return name if name in self._defaults.voices else self._defaults.voice
 
     def shown_voice(self, voice: str) -> str:
-        """The name under which the client knows the engine's ``voice``."""
+        """The client's name for the engine's ``voice``."""
         ours = self._state.voice
         return ours if voice == self.voice(ours) else voice
 
@@ -319,7 +319,7 @@ def _tool_choice(state: _State) -> ToolChoice:
 
 
 def merged_format(current: AudioFormat, given: FormatFields | None) -> AudioFormat:
-    """``current`` overridden by ``given``; null is the API's default."""
+    """``current`` overridden by ``given``; null means the API's default."""
     if given is None:
         return AudioFormat()
     has_rate = "rate" in given.model_fields_set
@@ -355,10 +355,11 @@ def tool_choice(
     servers: Sequence[ServerRequest],
     path: str,
 ) -> ToolChoice:
-    """``given`` as the schema passes it; ``parallel`` ``None``: several calls are allowed.
+    """``given``: a value that the schema accepts. ``parallel``: several calls are allowed unless
+    it is False. ``path``: the field's name, for errors.
 
-    ``path`` names the field for errors. Raises ``WireError`` if a named tool is not among
-    ``tools``, or its server not among ``servers``.
+    Raises ``WireError`` if a named tool is not among ``tools``, or its server not among
+    ``servers``.
     """
     several = parallel is not False
     if isinstance(given, Mapping) and given["type"] == "mcp":

@@ -17,7 +17,7 @@ class Shape(BaseModel):
 
 
 class Tolerant(BaseModel):
-    """Objects of which only some fields are used; the others are dropped."""
+    """An object of which only some fields are used; others are dropped."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
@@ -31,14 +31,14 @@ def read(shape: type[Read], body: Mapping[str, Any]) -> Read:
         return shape.model_validate(body)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-    # Behind the except, and without the validator's own error: pydantic's error keeps that, its
-    # traceback keeps this frame and its callers', and the garbage collector sees none of it.
+    # Raised outside the ``except``, and without the validator's own error. Pydantic's error holds
+    # that one, whose traceback holds this frame and its callers, unseen by the garbage collector.
     problem.get("ctx", {}).pop("error", None)
     raise _refusal(body, problem)
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """A hint for a misspelt name, or nothing."""
+    """A hint for a misspelt name, or an empty string."""
     close = difflib.get_close_matches(name[:64], known, n=1)
     return f" Did you mean '{close[0]}'?" if close else ""
 
@@ -59,7 +59,7 @@ def _refusal(body: Mapping[str, Any], problem: ErrorDetails) -> WireError:
 
 
 def _path(body: object, problem: ErrorDetails) -> str:
-    """The path of a mismatch in the message, without pydantic's names for branches of a union."""
+    """Where in the message the mismatch is, without pydantic's names for branches of a union."""
     path = ""
     steps = problem["loc"]
     for at, step in enumerate(steps):

@@ -23,15 +23,15 @@ _SECRET = {"authorization", "headers"}
 
 
 def shown_server(tool: McpTool) -> dict[str, Any]:
-    """As in ``session.updated``: without what is secret."""
+    """A server as shown in ``session.updated``: without its secrets."""
     return tool.model_dump(exclude=_SECRET, exclude_none=True)
 
 
 def server_requests(
     tools: Sequence[AnyTool], owners: Sequence[str], allowed_urls: Sequence[str]
 ) -> tuple[ServerRequest, ...]:
-    """The servers among ``tools``. ``owners``: the labels of the owner's; ``allowed_urls``: the
-    others that a client may use. Raises ``WireError``."""
+    """The servers among ``tools``. ``owners``: labels of the owner's servers; ``allowed_urls``:
+    other servers that a client may use. Raises ``WireError``."""
     requests: dict[str, ServerRequest] = {}
     for at, tool in enumerate(tools):
         if not isinstance(tool, McpTool):
@@ -105,12 +105,12 @@ def _is_header(text: str) -> bool:
 
 
 def is_hidden(item: OutputItem) -> bool:
-    """Whether it is a call that the client is not told of."""
+    """Whether ``item`` is a call hidden from the client."""
     return isinstance(item, FunctionCallItem) and item.server is not None and not item.server.shown
 
 
 def show_listing(event: ToolListing, send: Send) -> None:
-    """Tell that the tools of a server are being listed, are known, or cannot be listed."""
+    """Send that a server's tools are being listed, are known, or cannot be listed."""
     item, status = event.item, event.item.status
     place = {"previous_item_id": event.previous_item_id, "item": item_to_wire(item)}
     kind = {"incomplete": "failed"}.get(status, status)
@@ -119,8 +119,8 @@ def show_listing(event: ToolListing, send: Send) -> None:
 
 
 class ServerCallStream:
-    """A call of a server's tool, from its arguments to its output, which may come after the end of
-    the response ``response_id``."""
+    """A call of a server's tool, from its arguments to its output, which may arrive after the end
+    of the response ``response_id``."""
 
     def __init__(self, event: ReplyItemStarted, item: FunctionCallItem, send: Send) -> None:
         self.response_id = event.reply_id

@@ -11,7 +11,7 @@ from pipeline.realtime.wire import Send
 _TRANSCRIPTION = "conversation.item.input_audio_transcription"
 
 MAX_UNFINISHED = 64
-"""Most utterances whose partial text is remembered. A cleared utterance never gets a final text."""
+"""Most utterances whose partial text is kept: a cleared utterance never gets a final text."""
 
 
 class Transcripts:
@@ -27,7 +27,7 @@ class Transcripts:
             case TranscriptPartial():
                 self._tell_partial(event, where)
             case TranscriptReady():
-                # The missing rest is sent as one more delta, unless the earlier ones differ.
+                # Send the rest as one more delta, unless the text has changed.
                 sent = self._sent.pop(event.item_id, "")
                 if event.text.startswith(sent) and (rest := event.text[len(sent) :]):
                     self._send(f"{_TRANSCRIPTION}.delta", **where, delta=rest)
@@ -49,5 +49,5 @@ class Transcripts:
         self._send(f"{_TRANSCRIPTION}.delta", **where, delta=event.text)
 
     def forget(self, item_id: str) -> None:
-        """The utterance was not speech."""
+        """Drop the partial text of an utterance that gets no final text."""
         self._sent.pop(item_id, None)

@@ -1,4 +1,4 @@
-"""Turn detection: as the client sets it, as shown in ``session.updated``, and its meaning here.
+"""Turn detection: as the client sets it, as shown in ``session.updated``, and for the pipeline.
 
 A field that the client did not set stays ``None`` for the pipeline (the YAML applies) and is shown
 with the API's nominal default.
@@ -29,7 +29,7 @@ _SEMANTIC_VAD: Mapping[str, Any] = {
     "create_response": True,
     "interrupt_response": True,
 }
-"""Nominal defaults of the API reference."""
+"""Nominal defaults, from the API reference."""
 
 _IN_TRANSCRIPTION = ("type", "threshold", "prefix_padding_ms", "silence_duration_ms")
 """The only fields that the API's transcription session shows."""
@@ -41,8 +41,8 @@ _EAGERNESS: Mapping[str | None, Eagerness] = {"low": "low", "high": "high"}
 def merged(
     current: Mapping[str, Any] | None, given: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    """``current`` overridden by ``given``; null is push to talk. The types share no fields, so a
-    new type starts afresh."""
+    """``current`` overridden by ``given``; null means push to talk. A new type starts afresh, as
+    the types share no fields."""
     if given is None:
         return None
     current = current or DEFAULT
@@ -52,7 +52,7 @@ def merged(
 
 
 def shown(said: Mapping[str, Any] | None, *, answers: bool) -> dict[str, Any] | None:
-    """``answers`` False: as in a transcription session."""
+    """The object to show. ``answers``: False for a transcription session."""
     if said is None:
         return None
     nominal = _SEMANTIC_VAD if said["type"] == "semantic_vad" else _SERVER_VAD
@@ -62,7 +62,7 @@ def shown(said: Mapping[str, Any] | None, *, answers: bool) -> dict[str, Any] | 
 
 
 def turn_detection(said: Mapping[str, Any] | None, *, answers: bool) -> TurnDetection | None:
-    """For the pipeline. A session that does not answer has no idle time-out either."""
+    """The settings for the pipeline. A session that does not answer has no idle time-out."""
     if said is None:
         return None
     create = answers and said.get("create_response") is not False

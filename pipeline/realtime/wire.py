@@ -1,6 +1,6 @@
 """JSON text <-> plain data, and bytes <-> samples: the wire format, without its meaning.
 
-``input_audio_buffer.append``, the hot path, skips the schema: 2 us of JSON and 3 us of base64 for
+The hot path, ``input_audio_buffer.append``, skips the schema: 2 us of JSON and 3 us of base64 per
 20 ms of audio.
 """
 
@@ -27,32 +27,32 @@ MAX_FRAME_CHARS = 900_000
 """Longest text sent in one frame. Clients refuse 1 MiB by default."""
 
 MAX_SHOWN_CHARS = 600_000
-"""Longest item or session, as JSON without its media: it is shown again in events, alone or beside
+"""Longest item or session, as JSON without its media, since events send it back, alone or with
 audio."""
 
 MAX_EVENT_ID_CHARS = 512
 """API reference: "Optional client-generated ID used to identify this event", at most 512."""
 
 DELTA_MS = 200
-"""Longest audio in one delta. 200 ms at 24 kHz are 13 kB; clients refuse frames of 1 MiB."""
+"""Longest audio in one delta: 200 ms at 24 kHz are 13 kB; clients refuse frames of 1 MiB."""
 
 MAX_DEPTH = 100
-"""Deepest nesting of a message. Deeper ones could be read, but not always written again."""
+"""Deepest nesting of a message. Deeper ones can be read, but not always written again."""
 
 MAX_VALUES = 20_000
-"""Most values in a message, on all levels: checking many more would keep other clients waiting. A
-robot's whole session has under a thousand."""
+"""Most values in a message, on all levels, as checking many more would keep other clients waiting.
+A robot's whole session has under a thousand."""
 
 MAX_COMMAS = 200_000
-"""In a message, those in its texts included. With more it is not even decoded."""
+"""Most commas in a message, including those in strings. With more, it is not even decoded."""
 
 _BASE64_SLICE_CHARS = 64 * 1024
-"""Characters decoded per call: a thread decoding a huge message lets the event loop run in
+"""Characters decoded per call, so that a thread decoding a huge message lets the event loop run in
 between."""
 
 
 class WireError(Exception):
-    """An unusable client message. Becomes one ``error`` event."""
+    """An unusable client message; becomes one ``error`` event."""
 
     def __init__(
         self, code: str, message: str, *, param: str | None = None, event_id: str | None = None
@@ -155,13 +155,13 @@ def pieces(pcm: Pcm, rate: int) -> Iterator[Pcm]:
 
 
 def shown_format(format: AudioFormat) -> dict[str, Any]:
-    """In the API's notation: G.711 has no ``rate``."""
+    """The format in the API's notation, where G.711 has no ``rate``."""
     kind = f"audio/{format.encoding}"
     return {"type": kind, "rate": format.rate} if format.encoding == "pcm" else {"type": kind}
 
 
 def samples_of(data: bytes, format: AudioFormat, param: str) -> Pcm:
-    """The samples in ``data``. Raises ``WireError`` for half a sample."""
+    """The samples in ``data``. Raises ``WireError`` if the last one is incomplete."""
     if format.encoding != "pcm":
         return g711.decode(data, format.encoding)
     if len(data) % 2:
@@ -219,7 +219,8 @@ def _require_usable(body: dict[str, Any], text: str) -> None:
 
 
 def _require_encodable(body: object) -> None:
-    """Half a surrogate pair is valid JSON but not valid text: tokenizers and sockets fail on it."""
+    """Raise ``ValueError`` for half a surrogate pair: valid JSON, but tokenizers and sockets fail
+    on it."""
     json.dumps(body, ensure_ascii=False).encode()
 
 
