@@ -1,4 +1,4 @@
-"""What a session needs of tool servers; ``app.mcp`` has those that speak MCP."""
+"""What a session needs from tool servers; ``app.mcp`` has those that speak MCP."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pipeline.commands import ServerRequest
 
 @dataclass(frozen=True, slots=True)
 class ServerTool:
-    """A tool under its server's own name; ``parameters`` is a JSON schema that can be used.
-    ``offered``: see ``pipeline.messages.ToolOrigin``."""
+    """A tool under its server's own name. ``parameters``: a valid JSON schema. ``offered``: see
+    ``pipeline.messages.ToolOrigin``."""
 
     name: str
     description: str
@@ -23,8 +23,8 @@ class ServerTool:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What a call returned. ``images`` are data URLs of PNG or JPEG. ``error`` tells the model and
-    the client why it failed; ``error_code`` is JSON-RPC's, if the server refused it."""
+    """What a call returned. ``images``: data URLs of PNG or JPEG. ``error``: tells the model and
+    the client why it failed. ``error_code``: JSON-RPC's, if the server refused it."""
 
     text: str = ""
     images: tuple[str, ...] = ()
@@ -33,25 +33,25 @@ class CallResult:
 
 
 class ToolServer(Protocol):
-    """One server, of the owner or of one client."""
+    """One server: the owner's or one client's."""
 
     @property
     def label(self) -> str:
-        """Names the server."""
+        """The server's name."""
         ...
 
     @property
     def tools(self) -> Sequence[ServerTool]:
-        """The tools that it listed last."""
+        """The tools in its latest list."""
         ...
 
     async def wait_for_tools(self) -> str:
-        """Wait until the tools are known; returns why they cannot be, or an empty text."""
+        """Wait until the tools are known. Returns why they cannot be, or an empty string."""
         ...
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
-        """Call a tool; a failure is a result, too. It takes a limited time; when cancelled, the
-        server is told."""
+        """Call a tool. A failure is returned as a result. The time is limited; cancelling tells the
+        server."""
         ...
 
     async def run(self) -> None:
@@ -64,23 +64,23 @@ class ToolServers(Protocol):
 
     @property
     def owners(self) -> Sequence[ToolServer]:
-        """The owner's, shared by all sessions. The caller runs them."""
+        """The owner's servers, shared by all sessions. The caller runs them."""
         ...
 
     def open(self, request: ServerRequest, changed: Callable[[], None]) -> ToolServer:
-        """A client's server, for one session, which runs it. ``changed`` is called when it has
-        other tools than before."""
+        """A client's server, for one session, which runs it. ``changed`` is called when its tools
+        change."""
         ...
 
 
 class RunningToolServers(ToolServers, Protocol):
     async def run(self) -> None:
-        """Keep the owner's connected until cancelled."""
+        """Keep the owner's servers connected until cancelled."""
         ...
 
 
 class NoToolServers:
-    """None are configured."""
+    """For a process without tool servers."""
 
     owners: Sequence[ToolServer] = ()
 

@@ -10,18 +10,18 @@ from pipeline.messages import Tool, ToolOrigin
 from pipeline.tools.contract import ToolServer
 
 MOST_TOOLS = 128
-"""In one session, the client's included; the API's own limit."""
+"""Most tools in one session, including the client's; the API's own limit."""
 NAME_CHARS = 64
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
-"""OpenAI's names of functions, which many servers by URL insist on."""
+"""Characters that OpenAI does not allow in function names; many servers enforce the same."""
 
 
 def offer_tools(
     functions: Sequence[Tool], servers: Iterable[tuple[ToolServer, ServerRequest | None]]
 ) -> tuple[Tool, ...]:
-    """The client's ``functions``, which keep their names, and the tools of the servers, in
-    order. A name that is taken gets the server's label in front. A server without a request is
-    the owner's, and the client is told nothing of it."""
+    """The client's ``functions``, which keep their names, then the tools of the servers, in order.
+    A name already taken is prefixed with the server's label. A server without a request is the
+    owner's, and hidden from the client."""
     tools = list(functions)
     names = {tool.name for tool in functions}
     for server, request in servers:

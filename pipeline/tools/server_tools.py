@@ -1,9 +1,9 @@
-"""The tools of servers in one session: they are offered to the model beside the client's, and a
-call of one is carried out here, as a client would do it: call, output, next answer.
+"""The tools of tool servers in one session. They are offered to the model beside the client's, and
+their calls are carried out here the way a client would do it: call, output, next answer.
 
-The answer that calls ends as any other. When all calls have their outputs, the client's too, the
-next one is given. A long wait is bridged by a filler sentence. Speech that is more than "mm-hm", a
-cancelled answer and ``response.cancel`` cancel calls.
+An answer with calls ends like any other. Once all calls have their outputs, including the client's,
+the next answer is given. A filler sentence bridges a long wait. Calls are cancelled by speech that
+is more than "mm-hm", a cancelled answer, and ``response.cancel``.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from pipeline.tools.offer import offer_tools
 from pipeline.turn_taking.barge_in import Overlap, words
 
 MOST_CALLS = 32
-"""Calls of one session that run, or wait for the client's approval; more fail at once."""
+"""Most calls of one session that run or wait for the client's approval; more fail at once."""
 MOST_ROUNDS = 8
-"""Answers in a row that only call tools; the next one must be in words."""
+"""Most answers in a row that may call tools; the next one must be in words."""
 BRIDGE_AFTER_S = 3.0
-"""Silence during a call after which the filler is said. A guess."""
+"""Silence during a call before a filler is said. A guess."""
 
 CANCELLED = "Cancelled: the user did not wait for the result."
 ENDED = "Cancelled: the connection to the user was lost."
@@ -60,8 +60,8 @@ DENIED = "The user did not allow this call."
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call that is not over, made by the answer ``reply_id`` with its ``options``. ``excess``: it
-    is one too many. It has no ``task`` until the client has approved it."""
+    """An open call, made by the answer ``reply_id`` with its ``options``. ``excess``: there were
+    too many calls already. ``task``: ``None`` while the call waits for approval."""
 
     reply_id: str
     options: ResponseOptions
@@ -72,7 +72,7 @@ class _Call:
 
 
 class _Client(NamedTuple):
-    """A server that the client names. ``tasks`` keep it connected, and list its tools."""
+    """A server that the client names. ``tasks`` keep it connected and list its tools."""
 
     request: ServerRequest
     server: ToolServer
@@ -80,7 +80,7 @@ class _Client(NamedTuple):
 
 
 class ServerTools:
-    """``configure`` it with what the client asks for; it follows the bus."""
+    """``configure`` it with the client's settings; it follows the bus by itself."""
 
     def __init__(
         self,
@@ -92,8 +92,8 @@ class ServerTools:
         offer_changed: Callable[[], None],
         user_speaks: Callable[[], bool],
     ) -> None:
-        """``offer_changed`` is called when the model is offered other tools than before;
-        ``user_speaks`` tells whether a turn is open."""
+        """``offer_changed`` is called when the tools offered to the model change; ``user_speaks``
+        tells whether a turn is open."""
         self._context = context
         self._chat = chat
         self._editor = editor
@@ -104,19 +104,19 @@ class ServerTools:
         self._config = context.asked
         self._clients: list[_Client] = []
         self._calls: dict[str, _Call] = {}
-        """By the id of the item."""
+        """Open calls, by item id."""
         self._unapproved: dict[str, _Call] = {}
-        """By the id of the request to approve it."""
+        """Calls that wait for approval, by the id of the approval request."""
         self._bridge: asyncio.Task[None] | None = None
         self._fillers = 0
         self._pending: ResponseOptions | None = None
-        """Of the next answer, once a call is over."""
+        """Options of the next answer, once a call is over."""
         self._asked: ResponseOptions | None = None
-        """The same as the client wants it, if it has asked while the call was running."""
+        """The client's options for that answer, if it asked for it while the call was running."""
         self._next: ResponseOptions | None = None
-        """Of the newest answer after calls."""
+        """Options of the newest answer after calls."""
         self._next_asked = self._next_shown = False
-        """Whether the client has asked for it, too, and whether it was told of the calls."""
+        """Whether the client also asked for that answer, and whether it was told of the calls."""
         self._rounds = 0
         context.bus.tap(self._follow)
 
@@ -128,8 +128,8 @@ class ServerTools:
     # -- what is offered
 
     def configure(self, config: SessionConfig) -> None:
-        """The client's settings, whose servers are opened, and closed if they are not there any
-        more. The session's own settings are these and the tools of servers."""
+        """Take the client's settings: open the servers in them, and close those no longer there.
+        The session's effective settings are these plus the tools of servers."""
         self._config = config
         gone = {client.request.place: client for client in self._clients}
         self._clients = [self._attach(each, gone.pop(each.place, None)) for each in config.servers]
@@ -143,7 +143,7 @@ class ServerTools:
                 self._end(call, CallResult(error=GONE))
 
     def refresh(self) -> None:
-        """Offer what the servers have now."""
+        """Offer the servers' current tools."""
         before = self._context.asked.tools
         self._offer()
         if self._context.asked.tools != before:
@@ -157,7 +157,8 @@ class ServerTools:
         self._context.asked = replace(self._config, tools=tools)
 
     def _attach(self, request: ServerRequest, before: _Client | None) -> _Client:
-        """Connect it, unless it is the server of ``before``, and list its tools if that is new."""
+        """Connect to a server, unless ``before`` already is, and list its tools if the request is
+        new."""
         if before and before.request == request:
             return before
         create_task = self._context.tasks.create_task
@@ -228,7 +229,7 @@ class ServerTools:
         return False
 
     def _ask(self, call: _Call) -> None:
-        """Ask the client whether this may be called."""
+        """Ask the client to approve the call."""
         request_id = self._context.new_id("mcpr")
         call.server = replace(call.server, approval_id=request_id)
         call.item = replace(call.item, server=call.server)
@@ -239,7 +240,7 @@ class ServerTools:
         self._editor.note(ToolServerItem(request_id, "mcp_approval_request", fields))
 
     def answer_approval(self, command: AddItem, item: ToolServerItem) -> None:
-        """The client approves a call, or does not."""
+        """Handle the client's approval or denial of a call."""
         request_id = item.fields["approval_request_id"]
         if request_id not in self._unapproved:
             text = f"No call waits for the approval request with id '{request_id}'."
@@ -271,16 +272,16 @@ class ServerTools:
             result = CallResult(error=f"More than {MOST_CALLS} calls at a time.")
         else:
             result = await server.call(call.server.name, arguments)
-        if call.item.id in self._calls:  # unless it was cancelled, and the server does not care
+        if call.item.id in self._calls:  # not if it was cancelled but the server answered anyway
             self._end(call, result)
 
     def _end(self, call: _Call, result: CallResult) -> None:
-        """The call is over; after the last one, the next answer is given."""
+        """End a call; after the last one, give the next answer."""
         self._close(call, result)
         for url in result.images:
             picture = MessageItem(self._context.new_id("item"), "user", (ImagePart(url),))
             self._editor.note(picture, hidden=not call.server.shown)
-        if not call.server.offered:  # the model does not know what to make of the result
+        if not call.server.offered:  # the model does not know the tool: speak the result itself
             now, options = asyncio.get_running_loop().time(), replace(call.options, input=None)
             self._replies.answer_later(now, options, text=result.error or result.text)
             self._replies.answer_pending()
@@ -289,7 +290,7 @@ class ServerTools:
         self._go_on()
 
     def _close(self, call: _Call, result: CallResult) -> None:
-        """Note how the call ended, for the model and the client."""
+        """Record how the call ended, for the model and the client."""
         del self._calls[call.item.id]
         if self._bridge and not any(each.task for each in self._calls.values()):
             self._bridge.cancel()
@@ -305,8 +306,8 @@ class ServerTools:
         self._context.bus.publish(ServerCallEnded(item))
 
     def interrupt(self, reply_id: str | None = None) -> bool:
-        """Cancel the calls of one answer, or all but those that wait to be approved. False if there
-        are none."""
+        """Cancel the calls of one answer, or all calls except those that wait for approval. Returns
+        False if there are none."""
         calls = [
             c for c in self._calls.values() if c.reply_id == reply_id or (not reply_id and c.task)
         ]
@@ -318,11 +319,11 @@ class ServerTools:
         speaking = self._replies.speaking
         follows = self._next is not None and self._replies.awaited_options is self._next
         if follows and speaking and reply_id in (None, speaking.plan.reply_id):
-            self._replies.forget_pending()  # it would come after the answer that is cancelled
+            self._replies.forget_pending()  # else it would follow the cancelled answer
         return bool(calls)
 
     def close(self) -> None:
-        """The session ends: no call of a conversation that is resumed is open for ever."""
+        """End all calls as the session ends, so that a resumed conversation has none left open."""
         for call in list(self._calls.values()):
             self._stop(call)
             self._close(call, CallResult(error=ENDED))
@@ -351,7 +352,7 @@ class ServerTools:
         self._replies.answer_pending()
 
     def _unanswered(self) -> list[FunctionCallItem]:
-        """The calls of this turn that have no output yet; some may be the client's."""
+        """The calls of this turn without an output, including the client's."""
         outputs: set[str] = set()
         calls: list[FunctionCallItem] = []
         for item in self._chat.newest_first:
@@ -365,8 +366,8 @@ class ServerTools:
         return calls
 
     def has_asked(self, command: CreateResponse) -> bool:
-        """Whether ``command`` asks for the answer after calls, which is given anyway: the API
-        leaves it to the client to ask for it."""
+        """Whether ``command`` asks for the answer after calls, which is given anyway. The API
+        leaves it to the client to ask."""
         options = command.options
         if not options.in_conversation or options.input is not None:
             return False
@@ -383,14 +384,14 @@ class ServerTools:
         return False
 
     def _is_over(self, options: ResponseOptions) -> bool:
-        """Whether that answer was given already, to calls that the client was told of."""
+        """Whether the answer after calls that the client was told of was already given."""
         match next(self._chat.newest_first, None):
             case MessageItem(role="assistant") if self._next is self._replies.latest_options:
                 return self._next_shown and options == ResponseOptions()
         return False
 
     async def _pass_the_time(self, options: ResponseOptions) -> None:
-        """Say a filler once if nothing has been heard for a while."""
+        """Say one filler if the robot has been silent for a while."""
         await self._replies.quiet.wait()
         await asyncio.sleep(BRIDGE_AFTER_S)
         context = self._context
@@ -403,7 +404,7 @@ class ServerTools:
 
 
 def _arguments(text: str) -> dict[str, Any] | None:
-    """What the model wrote, if it is an object that can be sent on."""
+    """The arguments that the model wrote; ``None`` unless they are an object that can be sent."""
     try:
         arguments = json.loads(text or "{}")
         json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
@@ -413,5 +414,5 @@ def _arguments(text: str) -> dict[str, Any] | None:
 
 
 def _says_something(parts: Sequence[Part]) -> bool:
-    """Of a user's message. One with pictures only may come from a tool."""
+    """Whether a user's message has words; one with only pictures may come from a tool."""
     return any(spoken_text(part) for part in parts if not isinstance(part, ImagePart))
