@@ -1,4 +1,4 @@
-"""For engines of one's own (docs/engines.md): their protocols, and a check that they are kept."""
+"""For writing your own engines (docs/engines.md): the protocols, and a check for them."""
 
 from pipeline.engines.contract import (
     Delta,

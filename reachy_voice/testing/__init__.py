@@ -1,13 +1,12 @@
-"""A test kit for engines and clients of one's own (docs/contributing.md has a first scene).
+"""A test kit for your own engines and clients (docs/contributing.md has a first scene).
 
 - A scene is a real session in virtual time: ``play`` it from a list of acts, or open it with
-  ``scene`` and act step by step. What it published is in its ``events`` and properties.
+  ``scene`` and act step by step. Its ``events`` and properties hold what it published.
 - ``ScriptedStt``, ``ScriptedLlm``, ``ScriptedTts``, ``ScriptedTurn`` and ``ScriptedSpeaker`` (with
-  ``people``) stand in for engines;
-  ``stage`` puts a real one on the stage.
+  ``people``) stand in for engines; ``stage`` wraps a real one for a scene.
 - ``in_virtual_time`` and ``run_virtual`` run any coroutine on a clock that jumps.
-- ``reachy_voice.engines.faults`` checks an engine's contract, as ``reachy-voice engines check``
-  does.
+- ``reachy_voice.engines.faults`` checks that an engine keeps its contract, like
+  ``reachy-voice engines check``.
 """
 
 from pipeline import commands, events

@@ -1,4 +1,4 @@
-"""An engine as its author writes it, in a scene: each call runs on the loop and takes no time."""
+"""Runs a real engine in a scene: each call runs on the event loop and takes no virtual time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STAGES = {
 
 
 class LoopWorker(Worker):
-    """Runs an engine on the event loop itself, in virtual time as well."""
+    """Runs an engine on the event loop itself, which also works in virtual time."""
 
     def __init__(self, kind: Kind, engine: object) -> None:
         options = EngineOptions(engine="mine")
@@ -36,7 +36,7 @@ class LoopWorker(Worker):
 
 
 def stage(kind: Kind, engine: object) -> Any:
-    """What a scene takes for an engine of this kind. Raises ``EngineError`` if it lacks something.
+    """Wrap an engine of this kind for a scene. Raises ``EngineError`` if it lacks something.
 
     >>> play(say(1.0), silence(3.0), tts=stage(Kind.TTS, ChirpingVoice(Options())))
     """

@@ -1,6 +1,6 @@
-"""Scripted engines: what they hear, think and say is known in advance, and how long it takes.
+"""Scripted engines: their results, and the time they take, are set in advance.
 
-They stop when their work is cancelled, as real ones do, and note what they were asked.
+Like real engines, they stop when their work is cancelled. They record what they were asked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from reachy_voice.testing.tape import Tape
 
 
 class Noise:
-    """Every sample is ``level`` or ``-level``: no two pieces are alike, as no two voices are."""
+    """Random noise whose samples are all ``level`` or ``-level``, so that no two pieces match."""
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -45,7 +45,7 @@ class Noise:
 
 
 class LevelVad:
-    """Takes everything that is louder than 500 for speech."""
+    """Takes all sound above a mean level of 500 for speech."""
 
     window_samples = 512
     least_movement_db = 0.0
@@ -68,9 +68,9 @@ class ScriptedTurn(ScriptedEngine):
     takes_s: float = 0.05
     history_seconds: float = 8.0
     probabilities: dict[str, float] = field(default_factory=dict)
-    """Of some texts, instead of ``probability``."""
+    """Text -> its probability, in place of ``probability``."""
     heard: list[int] = field(default_factory=list)
-    """Samples of each call."""
+    """Number of samples in each call."""
 
     async def score(self, pcm: Pcm, text: str, work: Work) -> float:
         self.heard.append(len(pcm))
@@ -81,12 +81,12 @@ class ScriptedTurn(ScriptedEngine):
 
 @dataclass(eq=False)
 class ScriptedSpeaker(ScriptedEngine):
-    """Tells people apart by how loud they are: see ``people``."""
+    """Tells people apart by their level; see ``people``."""
 
     takes_s: float = 0.03
     error: Exception | None = None
     heard: list[int] = field(default_factory=list)
-    """Samples of each call."""
+    """Number of samples in each call."""
 
     async def embed(self, pcm: Pcm, work: Work) -> Embedding:
         self.heard.append(len(pcm))
@@ -98,8 +98,8 @@ class ScriptedSpeaker(ScriptedEngine):
 
 
 def people(**levels: int) -> tuple[Person, ...]:
-    """Those whom ``ScriptedSpeaker`` knows, each by the level of their ``say``, in thousands:
-    ``people(Tom=3_000)``."""
+    """People whom ``ScriptedSpeaker`` knows, each by the ``level`` of their ``say``, rounded down
+    to thousands: ``people(Tom=3_000)``."""
     return tuple(Person(name, _voice(level)) for name, level in levels.items())
 
 
@@ -112,28 +112,28 @@ def _voice(level: int) -> Embedding:
 
 @dataclass(eq=False)
 class ScriptedStt(ScriptedEngine):
-    """A recogniser. Gives ``texts`` one after the other, the last one again and again."""
+    """A recogniser. Returns ``texts`` in order, then repeats the last one."""
 
     texts: Sequence[str] = ("hello",)
     hears: Callable[[Pcm], str] | None = None
-    """What it makes of the audio, instead of ``texts``."""
+    """Computes the text from the audio, in place of ``texts``."""
     tape: Tape | None = None
-    """Where the words are that it hears, instead of ``texts``."""
+    """Looks the words up on this tape, in place of ``texts``."""
     corrections: dict[str, str] = field(default_factory=dict)
-    """Final texts that differ from the partial ones."""
+    """Recognised text -> the final text to return in its place."""
     reported: Mapping[str, str] = field(default_factory=dict)
-    """Text -> the language that is reported with it."""
+    """Final text -> the language reported with it."""
     languages: Sequence[str] = ()
     language_probability: float = 1.0
     takes_s: float = 0.06
     feed_s: float = 0.0
-    """What each feeding takes."""
+    """Time that each ``feed`` takes."""
     partials: Sequence[str | Partial] = ()
-    """One after the other for each piece that is fed, if asked for. Text alone may still change."""
+    """Returned in order, one per ``feed``, if partials are wanted. A plain string is tentative."""
     streams: bool = False
     error: Exception | None = None
     refuses: Sequence[str] = ()
-    """Languages that it does not list and refuses, when it is opened or with ``late_refusal``."""
+    """Unlisted languages that it refuses: at ``open``, or at ``finish`` with ``late_refusal``."""
     late_refusal: EngineError | None = None
     opened_in: list[str] = field(default_factory=list)
     """The language of each utterance."""
@@ -210,42 +210,42 @@ class ScriptedUtterance:
 
 GREETING = ("Hello ", "there, ", "my ", "friend. ", "How ", "are ", "you?")
 Answer = Sequence[str | float | Delta | Exception]
-"""Words and calls; a float is a pause in seconds; an exception is raised."""
+"""Words and calls. A float is a pause in seconds; an exception is raised."""
 Thought = Callable[[Sequence[Message], Sequence[Tool], ToolChoice], Answer]
 
 
 @dataclass(eq=False)
 class ScriptedLlm(ScriptedEngine):
-    """A language model. Answers with ``deltas`` where nothing else is set."""
+    """A language model. Answers with ``deltas`` unless something else is set."""
 
     deltas: Answer = GREETING
     think: Thought | None = None
-    """What it answers, instead of ``deltas``."""
+    """Computes the answer, in place of ``deltas``."""
     first_s: float = 0.1
-    """From the request to the first word."""
+    """Time from the request to the first word."""
     per_token_s: float = 0.02
     may_load: bool = False
     read_s: float | None = None
-    """From the request to the probability that the words are complete; default: ``first_s``."""
+    """Time from the request to the end probability; default: ``first_s``."""
     end_probability: float | None = None
-    """That the user's words are complete; ``None``: it cannot tell."""
+    """Probability that the user's words are complete; ``None``: it cannot tell."""
     end_probabilities: dict[str, float] = field(default_factory=dict)
-    """Of some last words, instead of ``end_probability``."""
+    """Last words -> their probability, in place of ``end_probability``."""
     errors: list[Exception] = field(default_factory=list)
-    """Raised one after the other instead of an answer."""
+    """Raised in order, in place of answers."""
     answers: list[Answer] = field(default_factory=list)
-    """Given one after the other, then ``deltas`` again and again."""
+    """Given in order; after them, always ``deltas``."""
     answers_to: dict[str, Answer] = field(default_factory=dict)
-    """Answers to some last words, instead of ``deltas``."""
+    """Last words -> the answer, in place of ``deltas``."""
     warm_s: float = 0.0
     prompts: list[list[Message]] = field(default_factory=list)
-    """What it read for each reply."""
+    """The messages of each reply's prompt."""
     offered: list[tuple[Sequence[Tool], ToolChoice]] = field(default_factory=list)
-    """Tools and choice of each reply."""
+    """Tools and tool choice of each reply."""
     warmed: list[list[Message]] = field(default_factory=list)
-    """What it read for each warm-up."""
+    """The messages of each warm-up's prompt."""
     read_ahead: list[str] = field(default_factory=list)
-    """The user's words so far at each warm-up."""
+    """The user's unfinished words at each warm-up."""
     warm_ups_finished: int = 0
 
     def open(self) -> ScriptedConversation:
@@ -317,18 +317,18 @@ def _last_words(request: LlmRequest) -> str:
 
 @dataclass(eq=False)
 class ScriptedTts(ScriptedEngine):
-    """A voice: noise of ``seconds_per_word`` for each word."""
+    """A voice that makes ``seconds_per_word`` of noise for each word."""
 
     first_s: float = 0.08
-    """From the request to the first word."""
+    """Time from the request to the first word."""
     seconds_per_word: float = 0.3
     per_word_s: float | None = None
-    """What each word but the first takes to make; ``None``: all of a clause comes at once."""
+    """Time to make each word after the first; ``None``: a whole clause comes at once."""
     rate: int = LISTEN_RATE
     voices: Sequence[str] = ("joe",)
     error: Exception | None = None
     errors: list[Exception | None] = field(default_factory=list)
-    """Raised one after the other instead of speech; then ``error`` again and again."""
+    """Raised in order, in place of speech (``None``: speech); after them, always ``error``."""
     said: list[str] = field(default_factory=list)
     """The text of each request."""
     requests: list[SpeechRequest] = field(default_factory=list)
@@ -358,7 +358,7 @@ class ScriptedTts(ScriptedEngine):
 
 @dataclass
 class Cast:
-    """The engines of one scene or server; change one before it starts."""
+    """The engines of one scene or server; set them before it starts."""
 
     stt: ScriptedStt = field(default_factory=ScriptedStt)
     llm: ScriptedLlm = field(default_factory=ScriptedLlm)
@@ -367,9 +367,9 @@ class Cast:
     vad: VadStage = field(default_factory=LevelVad)
     speaker: SpeakerStage | None = None
     people: tuple[Person, ...] = ()
-    """Those whose voices are known."""
+    """The people whose voices are known."""
     word_scales: dict[str, WordScale] = field(default_factory=dict)
-    """How much the language model's opinion of words is worth, for each language measured."""
+    """Per measured language: how far to trust the language model on whether words are complete."""
 
     def stages(self) -> Stages:
         engines = self.vad, self.turn, self.stt, self.llm, self.tts
@@ -383,5 +383,5 @@ class Cast:
 
     @property
     def idle(self) -> bool:
-        """Whether no work runs and no utterance is open."""
+        """Whether no work is running and no utterance is open."""
         return not self.stt.opened and not any(engine.running for engine in self.engines)

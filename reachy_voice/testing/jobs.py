@@ -1,4 +1,4 @@
-"""What all scripted engines have in common: their work takes time, can be cancelled, and fails."""
+"""The base of all scripted engines: their work takes time, can be cancelled, and can fail."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pipeline.work import Cancelled, Work
 
 @dataclass(eq=False)
 class ScriptedEngine:
-    """``crash`` fails all that runs; until ``repair``, every call fails at once."""
+    """``crash`` fails all running calls; until ``repair``, every new call fails at once."""
 
     listener: Callable[[str], None] | None = field(init=False, default=None)
-    """Called with a line for each thing that the engine is asked to do."""
+    """Called with a line of text for each request to the engine."""
     generation: int = field(init=False, default=0)
     running: int = field(init=False, default=0)
-    """Calls that run now."""
+    """Number of running calls."""
     opened: int = field(init=False, default=0)
-    """Utterances or conversations that were opened on it and not closed."""
+    """Number of open utterances or conversations."""
     _down: bool = field(init=False, default=False)
     _waits: set[asyncio.Future[None]] = field(init=False, default_factory=set)
 
@@ -39,13 +39,13 @@ class ScriptedEngine:
         self._down = False
 
     def require(self, generation: int) -> None:
-        """Raises ``EngineCrashed`` if what was opened then is gone."""
+        """Raise ``EngineCrashed`` if the engine has crashed since ``generation``."""
         if generation != self.generation:
             raise EngineCrashed("The engine was restarted during this call")
 
     @contextmanager
     def job(self, work: Work) -> Iterator[ScriptedJob]:
-        """One call. Its time is booked on ``work`` at its end, as a worker does."""
+        """One call. At its end, its time is added to ``work``, as a worker does."""
         if self._down:
             raise EngineCrashed("The engine is not ready")
         self.running += 1
@@ -65,7 +65,7 @@ class ScriptedJob:
         self._waits = waits
 
     async def take(self, seconds: float) -> None:
-        """Be busy. Raises ``Cancelled`` when the work is, and ``EngineCrashed`` after a crash."""
+        """Be busy. Raises ``Cancelled`` if the work is cancelled, ``EngineCrashed`` on a crash."""
         if self._work.cancelled:
             raise Cancelled
         loop = asyncio.get_running_loop()

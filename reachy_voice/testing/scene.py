@@ -1,4 +1,4 @@
-"""A scene: a real session, played in virtual time, and everything that it published."""
+"""A scene: a real session, played in virtual time, and everything it published."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ E = TypeVar("E")
 VOICE = SessionConfig(instructions="Be brief.", output_format=AudioFormat(rate=LISTEN_RATE))
 PUSH_TO_TALK = replace(VOICE, turn_detection=None)
 AT_ONCE = SessionSettings(barge_in=BargeIn(policy="any-speech"), echo=Echo(cancel="never"))
-"""All speech interrupts, without a look at its words or at what was sent."""
+"""All speech interrupts, whatever its words, and even if it may be an echo."""
 SPEECH_LEVEL = 3_000
 """Loud enough for ``LevelVad``."""
 
@@ -66,7 +66,7 @@ SPEECH_LEVEL = 3_000
 
 @dataclass(frozen=True)
 class MicrophoneSound:
-    """The microphone delivers this much noise, in real time; 0 is silence."""
+    """Noise from the microphone, in real time; level 0 is silence."""
 
     seconds: float
     level: int
@@ -74,13 +74,13 @@ class MicrophoneSound:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing comes from the microphone."""
+    """A time in which the microphone sends nothing."""
 
     seconds: float
 
 
 Act = MicrophoneSound | Wait | Command | Callable[["Scene"], Awaitable[None] | object]
-"""What happens in a scene: sound, a command of the client, or any function of the scene."""
+"""What happens in a scene: sound, a client's command, or any function that takes the scene."""
 
 
 def say(seconds: float, level: int = SPEECH_LEVEL) -> MicrophoneSound:
@@ -101,7 +101,7 @@ def text_item(item_id: str, text: str, role: MessageRole = "user") -> MessageIte
 
 
 def write(text: str, item_id: str = "item_x") -> AddItem:
-    """The client adds a text of the user to the conversation."""
+    """The client adds a text message from the user to the conversation."""
     return AddItem(text_item(item_id, text))
 
 
@@ -110,7 +110,7 @@ def write(text: str, item_id: str = "item_x") -> AddItem:
 
 @dataclass
 class Scene:
-    """A session, its microphone, and everything that was published."""
+    """A session, its microphone, and everything it published."""
 
     session: Session
     log: list[Published]
@@ -121,7 +121,7 @@ class Scene:
     noise: Noise = field(default_factory=lambda: Noise(1))
 
     async def act(self, *acts: Act) -> None:
-        """One after the other."""
+        """Perform acts in order."""
         for each in acts:
             match each:
                 case MicrophoneSound(seconds, level):
@@ -136,13 +136,13 @@ class Scene:
                     await self.do(each)
 
     async def do(self, *commands: Command) -> None:
-        """What a client asks for; returns when all that can happen at once has happened."""
+        """Submit a client's commands, then ``settle``."""
         for command in commands:
             await self.session.submit(command)
         await self.settle()
 
     async def settle(self) -> None:
-        """Let everything that can happen now happen."""
+        """Let everything happen that needs no time."""
         for _ in range(50):
             await asyncio.sleep(0)
 
@@ -180,20 +180,20 @@ class Scene:
         return next(at for at, event in self.log if isinstance(event, kind))
 
     def names(self, *without: type[Any]) -> list[str]:
-        """Names of the events in order, but those in ``without`` and turn records; neighbours of
-        one name count once."""
+        """Names of the events in order, except turn records and those in ``without``; repeats in a
+        row count once."""
         left_out: tuple[type[Any], ...] = (TurnRecord, *without)
         names = [type(event).__name__ for _, event in self.log if not isinstance(event, left_out)]
         return [name for name, _ in itertools.groupby(names)]
 
     @property
     def transcripts(self) -> list[str]:
-        """What the user was understood to say, turn by turn."""
+        """The transcripts of the user's turns."""
         return [event.text for event in self.events(TranscriptReady)]
 
     @property
     def statuses(self) -> list[str]:
-        """How the answers ended."""
+        """The final status of each answer."""
         return [event.status for event in self.events(ReplyFinished)]
 
     @property
@@ -203,7 +203,7 @@ class Scene:
 
     @property
     def ends(self) -> list[tuple[str, str | None]]:
-        """Status of each answer, and the reason or the error."""
+        """Final status of each answer, and its reason or error."""
         replies = self.events(ReplyFinished)
         return [(event.status, event.reason or event.error) for event in replies]
 
@@ -224,7 +224,7 @@ class Scene:
 
     @property
     def prompts(self) -> list[list[tuple[str, str]]]:
-        """Role and text of what the scripted model read for each answer."""
+        """Role and text of the messages that the scripted model read for each answer."""
         assert isinstance(self.stages.llm, ScriptedLlm)
         return [[(m.role, m.content) for m in prompt] for prompt in self.stages.llm.prompts]
 
@@ -254,7 +254,7 @@ async def scene(
     speaker: SpeakerStage | None = None,
     people: tuple[Person, ...] = (),
 ) -> AsyncIterator[Scene]:
-    """A session that runs until the context ends, with scripted engines where none is given."""
+    """A session that runs until the context ends; engines that are not given are scripted."""
     stages = Stages(
         vad or LevelVad(),
         turn or ScriptedTurn(),

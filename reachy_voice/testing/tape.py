@@ -1,8 +1,8 @@
-"""What the microphone hears in a test: words that can be told apart.
+"""The microphone's input in a test: words that can be told apart.
 
-Each word has a level of its own, by which the recogniser of a test knows it. So a transcript says
-exactly which words were in the audio, a word that was cut is shorter, and audio that comes twice
-fails the test.
+Each word has its own level, by which a test's recogniser knows it. So a transcript shows exactly
+which words were in the audio, a word that was cut is shorter, and audio that is fed twice fails the
+test.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
 SAMPLES_PER_MS = LISTEN_RATE // 1000
 _QUIETEST_WORD = 2_000
 NOISE = "~"
-"""Said instead of a word: a sound that is none."""
+"""In a text, stands for a sound that is not a word."""
 
 
 class Tape:
-    """What the microphone hears, from time 0; silence where nothing is said."""
+    """The microphone's input from time 0; silence where nothing is said."""
 
     def __init__(self) -> None:
         self.pcm = EMPTY
         self._words: list[tuple[str, int]] = []
-        """Each with the samples that it takes."""
+        """Each word, and its length in samples."""
 
     def say(self, at_ms: int, text: str, lasts_ms: int) -> None:
-        """Speak the words of ``text`` in equal times. What is on the tape already stays, and cuts
-        the new words."""
+        """Speak the words of ``text``, each equally long. Words already on the tape stay, and cut
+        the new ones."""
         words = text.split()
         edges = np.linspace(at_ms, at_ms + lasts_ms, len(words) + 1) * SAMPLES_PER_MS
         self._extend(int(edges[-1]))
@@ -39,24 +39,24 @@ class Tape:
                 self._words.append((word, int(free.sum())))
 
     def between(self, start: int, end: int) -> Pcm:
-        """Samples by index; silence behind the end."""
+        """Samples ``start`` to ``end``; silence after the last word."""
         self._extend(end)
         return self.pcm[start:end]
 
     @property
     def end_ms(self) -> int:
-        """When the last word is over."""
+        """When the last word ends."""
         loud = np.flatnonzero(self.pcm)
         return int(loud[-1]) // SAMPLES_PER_MS + 1 if len(loud) else 0
 
     @property
     def said(self) -> list[str]:
-        """All words, in the order in which they were put onto the tape."""
+        """All words, in the order in which they were added."""
         return [word for word, _ in self._words if word != NOISE]
 
     def words_in(self, pcm: Pcm, *, whole: bool = False) -> list[str]:
-        """What can be understood of a recording: the words in it; those that were cut are shorter,
-        or left out if only ``whole`` ones count."""
+        """The words in a recording. A word that was cut is shorter; with ``whole``, it is left
+        out."""
         levels, firsts, counts = np.unique(pcm, return_index=True, return_counts=True)
         words = []
         for at in np.argsort(firsts):

@@ -49,7 +49,7 @@ def run_virtual(main: Coroutine[Any, Any, Any]) -> Any:
 
 
 def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test whose coroutine runs in virtual time."""
+    """Decorator: run a coroutine test in virtual time."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""The shipped words of each language, for sessions that are built without the app."""
+"""The shipped words of each language, for sessions built without the app."""
 
 from __future__ import annotations
 
