@@ -3,9 +3,9 @@
     .venv/bin/python examples/audio_server.py --port 8001 [--config FILE]
 
 Serves the engines ``stt`` and ``tts`` of the settings (Moonshine and Piper) at
-``POST /v1/audio/transcriptions`` and ``/v1/audio/speech`` (raw PCM at 24 kHz, as it is made);
+``POST /v1/audio/transcriptions`` and ``/v1/audio/speech`` (raw PCM at 24 kHz, streamed);
 ``GET /v1/models`` and ``/health`` tell whether they run. It listens on this machine only and needs
-no key. Piper (GPL-3) runs in a program of its own. See docs/servers.md.
+no key. Piper (GPL-3) runs in a separate program. See docs/servers.md.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def audio_server(config: str | None, kinds: Sequence[Kind] = (Kind.STT, Kind.TTS
         return StreamingResponse(spoken(said), media_type="audio/pcm")
 
     async def spoken(said: SpeechRequest) -> AsyncIterator[bytes]:
-        """If the client hangs up, synthesis stops."""
+        """The speech as raw PCM. Synthesis stops if the client hangs up."""
         voice = tts_stage(engines[Kind.TTS])
         work, resampler = Work(), Resampler(voice.rate, SPOKEN_RATE)
         try:
@@ -93,7 +93,7 @@ def audio_server(config: str | None, kinds: Sequence[Kind] = (Kind.STT, Kind.TTS
 
     @asynccontextmanager
     async def running(app: Starlette) -> AsyncIterator[None]:
-        """Serves once the engines are loaded."""
+        """Load the engines before serving, and close them after."""
         ready = {engine: asyncio.Event() for engine in engines.values()}
         async with asyncio.TaskGroup() as group:
             for engine, is_ready in ready.items():

@@ -2,8 +2,8 @@
 
     serve run examples/fleet/speech.yaml
 
-Each replica is one process with one engine of the settings (``examples/audio_server.py``):
-Moonshine and Piper by default; Parakeet and Qwen3-TTS on GPUs with another ``config``. See
+Each replica is one process with one engine from the settings (``examples/audio_server.py``):
+Moonshine or Piper by default; Parakeet or Qwen3-TTS on a GPU with another ``config``. See
 docs/fleet.md.
 """
 
@@ -26,7 +26,7 @@ def voice(given: dict[str, object]) -> Application:
 def replicas(
     kind: Kind, config: str | None = None, count: int = 2, cpus: float = 1, gpus: float = 0
 ) -> Application:
-    """``cpus`` and ``gpus`` are what one replica takes; half a GPU lets two share one."""
+    """``cpus`` and ``gpus``: per replica; with half a GPU each, two replicas share one."""
 
     def app() -> Starlette:
         return audio_server(config, (kind,))
