@@ -1,4 +1,4 @@
-"""What many tests need: weights, and one assistant with every real engine."""
+"""Shared by many tests: weights, and one assistant with every real engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.models.pull import pull
 from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 
-# Idle OpenMP threads of one engine must not spin on the cores that another one needs.
+# Idle OpenMP threads of one engine must not spin on cores that another needs.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # The tester's own settings must not matter.
@@ -45,8 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
 CATEGORY = re.compile(
     r"^pytestmark = \[?\s*pytest\.mark\.(quick|engines|clients|machine)\b", re.MULTILINE
 )
-"""What a test module needs beside Python packages: nothing; weights or compiled engines; other
-people's clients; programs, devices, processes or ports of this machine."""
+"""What a test module needs besides Python packages: nothing; weights or compiled engines;
+third-party clients; programs, devices, processes or ports of this machine."""
 
 
 def category(path: Path) -> str | None:
@@ -55,7 +55,7 @@ def category(path: Path) -> str | None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """``-m quick`` does not import modules of other categories: their packages may be missing."""
+    """``-m quick`` does not import modules of other categories, whose packages may be missing."""
     asked = config.getoption("markexpr").partition(" ")[0]
     if collection_path.suffix != ".py" or asked not in ("quick", "engines", "clients", "machine"):
         return None
@@ -78,13 +78,13 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 
 WATCH = BlockBuster(scanned_modules=["app", "hardware", "pipeline"])
-# The terminal is read when the loop says that there is something.
+# The terminal is read only when the loop reports input.
 WATCH.functions["os.read"].can_block_in("app/talk/keys.py", "read")
 
 
 @pytest.fixture(autouse=True)
 def nothing_blocks_the_loop() -> Iterator[None]:
-    """Our code must not call anything on the event loop that waits: files, sockets, sleeps."""
+    """Our code must not block the event loop: no files, sockets or sleeps."""
     WATCH.activate()
     yield
     WATCH.deactivate()
@@ -98,7 +98,7 @@ def cache() -> WeightsCache:
 
 @pytest.fixture(scope="session")
 def weights(cache: WeightsCache) -> Callable[[str], Path]:
-    """``weights(name)``: the directory of a catalogue entry, fetched if it is not there yet."""
+    """``weights(name)``: the directory of a catalogue entry, fetched if absent."""
 
     def path(name: str) -> Path:
         if cache.missing([name]):

@@ -1,4 +1,4 @@
-"""The access policy alone, without sockets and files."""
+"""The access policy on its own, without sockets or files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_this_machine_needs_no_key_unless_the_owner_says_so() -> None:
     assert strict.decide(replace(HERE, keys=(KEY,))) == Way.KEY
 
 
-def test_an_allowed_address_needs_no_key_and_its_wrong_key_does_no_harm() -> None:
+def test_an_allowed_address_needs_no_key_and_may_send_a_wrong_one() -> None:
     assert RULES.decide(ROBOT) == Way.ADDRESS
 
 
@@ -78,7 +78,7 @@ def test_a_client_secret_admits_any_client() -> None:
     assert RULES.decide(STRANGER, has_secret=True) == Way.SECRET
 
 
-def test_an_unknown_address_is_no_address() -> None:
+def test_a_caller_without_an_address_needs_a_key() -> None:
     nowhere = replace(STRANGER, address=None)
     assert refused(RULES.decide(nowhere)).status == 401
     assert "allow an" not in refused(RULES.decide(nowhere)).message
@@ -86,7 +86,7 @@ def test_an_unknown_address_is_no_address() -> None:
 
 
 def test_every_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With each stored digest, also after the right one was found."""
+    """With each stored digest, even after a match."""
     compared: list[tuple[bytes, bytes]] = []
     original = hmac.compare_digest
 
@@ -109,21 +109,21 @@ def test_a_proxy_on_this_machine_does_not_make_its_clients_local() -> None:
     proxied = replace(HERE, forwarded=True)
     refusal = refused(RULES.decide(proxied))
     assert refusal.status == 401
-    assert "allow 127" not in refusal.message  # that would let in all the proxy's clients
+    assert "allow 127" not in refusal.message  # that would admit all the proxy's clients
     assert RULES.decide(replace(proxied, keys=(KEY,))) == Way.KEY
 
 
 def test_a_proxy_at_an_allowed_address_does_not_admit_its_clients() -> None:
     refusal = refused(RULES.decide(replace(ROBOT, forwarded=True)))
     assert refusal.status == 401
-    assert "allow 192" not in refusal.message  # it is allowed; that is not the point
+    assert "allow 192" not in refusal.message  # although it is allowed
 
 
 PROXIES = (parse_network("127.0.0.1"), parse_network("10.0.0.0/24"))
 
 
 def through(*lines: bytes, peer: str = "127.0.0.1", scheme: bytes = b"http") -> Caller:
-    """A request from ``peer`` with these lines of X-Forwarded-For."""
+    """A request from ``peer`` with these X-Forwarded-For lines."""
     headers = [(b"x-forwarded-for", line) for line in lines]
     headers += [(b"x-forwarded-proto", scheme), (b"host", b"box")]
     scope = {"client": (peer, 1), "server": ("127.0.0.1", 8765), "headers": headers}
@@ -140,12 +140,12 @@ def through(*lines: bytes, peer: str = "127.0.0.1", scheme: bytes = b"http") -> 
         ([b"192.168.1.7:51000, 10.0.0.5:80"], "192.168.1.7"),  # as Azure's and Microsoft's do
         ([b"[2001:db8::7]:51000"], "2001:db8::7"),
         ([b"2001:db8::7"], "2001:db8::7"),
-        ([b"127.0.0.1, 192.168.1.66"], "192.168.1.66"),  # the robot has invented the first one
+        ([b"127.0.0.1, 192.168.1.66"], "192.168.1.66"),  # the robot made up the first one
         ([b"192.168.1.7", b"192.168.1.66"], "192.168.1.66"),
         ([b"10.0.0.9"], "10.0.0.9"),
     ],
 )
-def test_a_trusted_proxy_says_who_asks(lines: list[bytes], address: str) -> None:
+def test_a_trusted_proxy_names_the_caller(lines: list[bytes], address: str) -> None:
     caller = through(*lines)
     assert caller.address == parse_address(address)
     assert caller.proxied
@@ -165,7 +165,7 @@ def test_a_client_of_a_trusted_proxy_is_never_this_machine(claim: bytes) -> None
     assert refused(RULES.decide(caller)).status == 401
 
 
-def test_nobody_else_may_say_who_asks() -> None:
+def test_only_trusted_proxies_name_the_caller() -> None:
     for peer in ("10.0.1.1", "192.168.1.66"):
         caller = through(b"192.168.1.7", peer=peer, scheme=b"https")
         assert caller.address == parse_address(peer)
@@ -217,7 +217,7 @@ def test_a_foreign_page_is_refused_wherever_its_browser_runs(origin: str) -> Non
         ("https://box.local", "box.local", True),
         ("http://[::1]:8765", "[::1]:8765", False),
         ("http://localhost:3000", "127.0.0.1:8765", False),  # listed
-        ("http://localhost:3000", "evil.example", False),  # the host does not matter then
+        ("http://localhost:3000", "evil.example", False),  # then the host does not matter
     ],
 )
 def test_our_own_pages_and_listed_ones_may_ask(origin: str, host: str, secure: bool) -> None:
@@ -230,7 +230,7 @@ def test_two_origins_are_refused() -> None:
     assert refused(RULES.decide(twice)).code == "origin_not_allowed"
 
 
-def test_a_page_with_a_client_secret_may_come_from_anywhere_but_nowhere() -> None:
+def test_a_page_with_a_client_secret_needs_an_origin() -> None:
     page = replace(STRANGER, origins=("https://shop.example",))
     assert RULES.decide(page, has_secret=True) == Way.SECRET
     for origin in ("null", "", "file://"):
@@ -261,7 +261,7 @@ def test_this_machine_is_known_by_number_and_by_its_names(host: str) -> None:
     assert RULES.decide(replace(HERE, hosts=(host,))) == Way.LOOPBACK
 
 
-def test_an_explicitly_allowed_loopback_is_no_way_around() -> None:
+def test_an_allowed_loopback_bypasses_no_check() -> None:
     rules = replace(RULES, loopback=False, addresses=(parse_network("127.0.0.0/8"),))
     assert rules.decide(HERE) == Way.ADDRESS
     rebound = replace(HERE, hosts=("evil.example",))
@@ -270,7 +270,7 @@ def test_an_explicitly_allowed_loopback_is_no_way_around() -> None:
 
 
 def test_an_allowed_address_may_hold_a_browser_too() -> None:
-    """And so may this machine's own address in the network."""
+    """And so may this machine's own network address."""
     own = Caller(parse_address("192.168.1.2"), reached=parse_address("192.168.1.2"))
     for caller in (ROBOT, own):
         rebound = replace(caller, hosts=("evil.example:8765",))
@@ -279,7 +279,7 @@ def test_an_allowed_address_may_hold_a_browser_too() -> None:
             assert isinstance(RULES.decide(replace(caller, hosts=(host,))), Way)
 
 
-def test_a_key_is_good_under_any_host_name() -> None:
+def test_a_key_is_valid_under_any_host_name() -> None:
     for caller in (HERE, ROBOT, STRANGER):
         named = replace(caller, hosts=("reachy.fritz.box:8765",), keys=(KEY,))
         assert RULES.decide(named) == Way.KEY
@@ -337,7 +337,7 @@ def test_only_the_first_key_of_each_kind_is_tried() -> None:
     assert caller_of(scope_of(*headers)).keys == (b"0", b"a")
 
 
-def test_the_ends_of_a_connection() -> None:
+def test_a_scope_gives_the_caller() -> None:
     there = caller_of(scope_of(server=("::ffff:192.168.1.66", 8765), scheme="wss"))
     assert there.from_here
     assert there.secure
@@ -376,7 +376,7 @@ def test_addresses_have_one_form(text: str, address: str) -> None:
     assert parse_address(text) == ipaddress.ip_address(address)
 
 
-def test_texts_that_are_no_address() -> None:
+def test_invalid_addresses_are_refused() -> None:
     for text in ("", "localhost", "192.168.1", "192.168.1.256", "1.2.3.4:5", "[::1]", "010.0.0.1"):
         assert parse_address(text) is None
 

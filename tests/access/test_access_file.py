@@ -1,4 +1,4 @@
-"""The owner's list of addresses and keys, on disk and at the command line."""
+"""The owner's list of addresses and keys, on disk and on the command line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_written_file_reads_back_and_only_its_owner_may_read_it(file: AccessFi
     assert {path.name for path in file.path.parent.iterdir()} == {"access.lock", "access.json"}
 
 
-def test_the_same_network_is_there_once(file: AccessFile) -> None:
+def test_a_network_is_listed_once(file: AccessFile) -> None:
     for text in ("192.168.1.7/24", "192.168.1.9/24"):
         file.change(lambda known, text=text: known.with_address(parse_network(text), text))
     (entry,) = file.read().addresses
@@ -70,8 +70,8 @@ def test_changes_at_the_same_time_are_all_kept(file: AccessFile) -> None:
     assert len(file.read().addresses) == 20
 
 
-def test_a_slow_reader_does_not_bring_back_what_was_taken_away(file: AccessFile) -> None:
-    """Each refused caller asks on a thread of its own."""
+def test_a_slow_reader_does_not_restore_removed_entries(file: AccessFile) -> None:
+    """Each refused caller reads the file in a separate thread."""
     robot = parse_network("192.168.1.7")
     file.change(lambda known: known.with_address(robot, ""))
     has_read, others_wait = threading.Event(), threading.Event()
@@ -136,25 +136,25 @@ def test_a_broken_file_admits_no_client_and_is_not_overwritten(
     assert file.path.read_text() == text
 
 
-def test_a_file_that_others_may_write_is_not_believed(file: AccessFile) -> None:
+def test_a_file_that_others_may_write_is_not_trusted(file: AccessFile) -> None:
     file.change(lambda known: known.with_address(parse_network("10.0.0.1"), ""))
     file.path.chmod(0o622)
     with pytest.raises(ConfigError, match="other users") as error:
         file.read()
     assert "chmod 600" in error.value.fix
     assert file.current() == AccessList()
-    file.path.chmod(0o644)  # only digests are in it
+    file.path.chmod(0o644)  # it holds only digests
     assert file.read().addresses
 
 
-def test_a_place_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_an_unwritable_place_is_an_error(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
         AccessFile(blocked / "access.json").change(lambda known: known.with_key("a", KEY))
 
 
-def test_an_edit_that_fails_leaves_the_file_and_the_lock_as_they_were(file: AccessFile) -> None:
+def test_a_failed_edit_changes_neither_file_nor_lock(file: AccessFile) -> None:
     def fail(known: AccessList) -> AccessList:
         raise RuntimeError("no")
 
@@ -208,7 +208,7 @@ def test_allow_list_remove(run: Run, file: AccessFile) -> None:
     assert "is not on the list" in printed
 
 
-def test_removing_says_what_still_lets_the_address_in(run: Run, file: AccessFile) -> None:
+def test_remove_reports_what_still_admits_the_address(run: Run, file: AccessFile) -> None:
     run("allow", "192.168.1.7", "192.168.0.0/16", "127.0.0.1")
     in_settings = ("--set", "access.addresses=[192.168.1.0/24, 10.0.0.1]")
     code, printed = run("allow", "--remove", "192.168.1.7", *in_settings)
@@ -229,7 +229,7 @@ def test_removing_says_what_still_lets_the_address_in(run: Run, file: AccessFile
     assert "may no longer connect" in printed
 
 
-def test_a_network_is_said_to_be_one(run: Run) -> None:
+def test_a_network_is_reported_as_one(run: Run) -> None:
     printed = run("allow", "192.168.1.7/24")[1]
     assert "256 addresses, 192.168.1.0 to 192.168.1.255" in printed
     assert "reachy-voice allow 192.168.1.7, and allow --remove 192.168.1.0/24" in printed

@@ -20,7 +20,7 @@ PAGE = replace(ROBOT, address=parse_address("192.168.1.66"), origins=("http://a.
 
 
 class Console:
-    """The notices, what they said, and a clock."""
+    """The notices, their lines, and a clock."""
 
     def __init__(self) -> None:
         self.now = 50.0
@@ -28,7 +28,7 @@ class Console:
         self.notices = RefusalNotices(self.told.append, now=lambda: self.now)
 
     def refuse(self, caller: Caller) -> list[str]:
-        """The lines that this refusal caused."""
+        """The lines printed for this refusal."""
         before = len(self.told)
         verdict = RULES.decide(caller)
         assert isinstance(verdict, Refusal)
@@ -52,11 +52,11 @@ def test_many_strangers_do_not_flood_the_console(console: Console) -> None:
 
 
 def test_the_robot_is_still_reported_after_a_flood(console: Console) -> None:
-    """As soon as it tries again: robots do."""
+    """As soon as it tries again, as robots do."""
     console.strangers(1_000)
     assert console.refuse(ROBOT) == []
     console.now += LINE_EVERY_S
-    (line,) = console.refuse(ROBOT)  # that many are refused is no news
+    (line,) = console.refuse(ROBOT)  # mass refusals were already reported
     assert line.endswith("reachy-voice allow 192.168.1.7")
     assert console.refuse(ROBOT) == []
     console.now += 100 * LINE_EVERY_S
@@ -75,7 +75,7 @@ def test_addresses_are_forgotten_in_time(console: Console) -> None:
     for n in range(MAX_REMEMBERED + 1):
         console.now += LINE_EVERY_S
         console.strangers(1, first=n)
-        console.refuse(ROBOT)  # it goes on trying
+        console.refuse(ROBOT)  # it keeps trying
     console.now += LINE_EVERY_S
     assert console.refuse(ROBOT) == []
     assert console.refuse(Caller(parse_address("10.0.0.0")))

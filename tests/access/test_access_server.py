@@ -1,4 +1,4 @@
-"""Who may come in, over real sockets: 401 and 403 on the upgrade, keys in every way, live lists."""
+"""Access over real sockets: 401 and 403 on the upgrade, every way to send keys, live lists."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def ask(served: Served, method: str, path: str, **options: Any) -> httpx.R
 # --- 401 ---------------------------------------------------------------------------------------
 
 
-async def test_a_stranger_gets_a_401_that_says_what_to_do(serving: Serve, come_from: Come) -> None:
+async def test_a_stranger_gets_a_401_with_advice(serving: Serve, come_from: Come) -> None:
     served = await serving(access=Access(RULES))
     come_from("192.168.1.66")
     for path in ("", "?model=gpt-realtime"):
@@ -72,7 +72,7 @@ async def test_a_stranger_gets_a_401_that_says_what_to_do(serving: Serve, come_f
         ({"subprotocols": [*OFFERED, "openai-beta.realtime-v1"]}, "realtime"),
     ],
 )
-async def test_a_key_opens_the_door_in_each_way(
+async def test_a_key_is_accepted_in_each_form(
     serving: Serve, come_from: Come, right: Any, selected: str | None
 ) -> None:
     served = await serving(access=Access(RULES))
@@ -108,7 +108,7 @@ async def test_malformed_headers_are_refused(
         await client.recv()
 
 
-async def test_plain_http_needs_access_too_except_health(serving: Serve, come_from: Come) -> None:
+async def test_plain_http_needs_access_except_health(serving: Serve, come_from: Come) -> None:
     served = await serving(access=Access(RULES))
     come_from("192.168.1.66")
     assert (await ask(served, "GET", "/health")).status_code == 200
@@ -130,8 +130,8 @@ async def test_errors_of_plain_http_have_openais_shape(serving: Serve) -> None:
     assert wrong.headers["Allow"] == "POST"
 
 
-async def test_a_forwarded_address_is_not_believed(serving: Serve) -> None:
-    """Not even of 127.0.0.1, which uvicorn trusts unless told otherwise."""
+async def test_a_forwarded_address_is_not_trusted(serving: Serve) -> None:
+    """Not even 127.0.0.1, which uvicorn trusts by default."""
     access = Access(Rules(addresses=(parse_network("192.168.1.7"),)))
     served = await serving(access=access)
     forwarded = {"X-Forwarded-For": "192.168.1.7", "X-Forwarded-Proto": "https"}
@@ -234,10 +234,10 @@ async def test_an_address_allowed_while_the_server_runs_gets_in(
         await client.recv()
     await asyncio.to_thread(file.change, lambda known: known.without_address(robot))
     assert (await refusal(served, **dummy)).status_code == 401
-    assert len(told) == 2  # it was news again
+    assert len(told) == 2  # it was reported again
 
 
-def test_access_is_put_together_from_settings_and_file(tmp_path: Path) -> None:
+def test_access_combines_settings_and_file(tmp_path: Path) -> None:
     path = tmp_path / "access.json"
     sets = ["access.addresses=[192.168.1.0/24]", "access.keys=a-key-of-sixteen-or-more"]
     sets += ["access.origins=['http://localhost:3000']", "access.hosts=[reachy.example]"]

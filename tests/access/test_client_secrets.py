@@ -1,4 +1,4 @@
-"""Client secrets: made over HTTP, spent on WebSockets, gone when their time is over."""
+"""Client secrets: made over HTTP, used on WebSockets, invalid once expired."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def bearer(value: str) -> dict[str, Any]:
 # --- the secrets themselves --------------------------------------------------------------------
 
 
-def test_a_secret_is_good_until_it_expires(clock: Clock) -> None:
+def test_a_secret_is_valid_until_it_expires(clock: Clock) -> None:
     secrets = ClientSecrets(now=clock)
     value, made = secrets.issue(600, {})
     assert value.startswith("ek_")
@@ -97,7 +97,7 @@ def test_any_server_with_the_key_accepts_it(clock: Clock) -> None:
         assert ClientSecrets(now=clock).find((value.encode(),)) is None
 
 
-def test_a_changed_secret_is_worth_nothing(clock: Clock) -> None:
+def test_a_changed_secret_is_invalid(clock: Clock) -> None:
     secrets = ClientSecrets(now=clock)
     value = secrets.issue(600, SESSION)[0].encode()
     for at in range(3, len(value) - 1):
@@ -107,7 +107,7 @@ def test_a_changed_secret_is_worth_nothing(clock: Clock) -> None:
         assert secrets.find((wrong,)) is None
 
 
-def test_what_is_sealed_for_another_purpose_is_no_secret(clock: Clock) -> None:
+def test_data_sealed_for_another_purpose_is_no_secret(clock: Clock) -> None:
     sealed = Seal(SHARED, "something else").close([NOW + 600, {}])
     assert ClientSecrets(SHARED, clock).find((b"ek_" + sealed.encode(),)) is None
 
@@ -117,7 +117,7 @@ def test_a_secret_does_not_show_its_session(clock: Clock) -> None:
     assert b"pirate" not in urlsafe_b64decode(value[3:] + "==")
 
 
-def test_an_expired_secret_is_not_an_unknown_one(clock: Clock) -> None:
+def test_an_expired_secret_is_reported_as_expired(clock: Clock) -> None:
     secrets = ClientSecrets(now=clock)
     old, new = (secrets.issue(lasts_s, {})[0].encode() for lasts_s in (10, 600))
     assert not secrets.expired((old,))
@@ -128,7 +128,7 @@ def test_an_expired_secret_is_not_an_unknown_one(clock: Clock) -> None:
         assert not secrets.expired(unknown)
 
 
-def test_a_secret_of_an_older_version_is_good(clock: Clock) -> None:
+def test_a_secret_of_an_older_version_is_valid(clock: Clock) -> None:
     sealed = Seal(SHARED, "client secret").close([NOW + 600, {}])
     assert ClientSecrets(SHARED, clock).find((b"ek_" + sealed.encode(),))
 
@@ -197,7 +197,7 @@ async def test_the_official_client_makes_one(serving: Serve, access: Access) -> 
 # --- spending it -------------------------------------------------------------------------------
 
 
-async def test_a_stranger_with_a_secret_comes_in_until_it_expires(
+async def test_a_stranger_with_a_secret_is_admitted_until_it_expires(
     serving: Serve,
     access: Access,
     clock: Clock,
@@ -217,7 +217,7 @@ async def test_a_stranger_with_a_secret_comes_in_until_it_expires(
         assert (late.status_code, late.json()["error"]["code"]) == (401, "expired_client_secret")
         unknown = await refusal(served, **bearer("ek_unknown"))
         assert (unknown.status_code, unknown.json()["error"]["code"]) == (401, "invalid_api_key")
-        await open_one.send("response.create")  # what is open stays open
+        await open_one.send("response.create")  # open connections stay open
         await open_one.until("response.done")
     assert (await refusal(served, **page)).status_code == 403
 
@@ -259,7 +259,7 @@ async def test_a_session_too_large_for_a_header_is_a_400(serving: Serve, access:
     assert error["param"] == "session"
 
 
-async def test_the_largest_secret_comes_in_by_a_subprotocol(serving: Serve, access: Access) -> None:
+async def test_the_largest_secret_fits_a_subprotocol(serving: Serve, access: Access) -> None:
     served = await serving(access=access)
     tokens = " ".join(token_hex(8) for _ in range(540))
     answer = await post(served, {"session": {"type": "realtime", "instructions": tokens}})
@@ -289,7 +289,7 @@ async def test_the_largest_secret_comes_in_by_a_subprotocol(serving: Serve, acce
         ({"expires_after": {"anchor": "now"}}, "invalid_value", "expires_after.anchor"),
     ],
 )
-async def test_a_body_that_makes_no_sense_is_a_400(
+async def test_an_invalid_body_is_a_400(
     serving: Serve, access: Access, body: Any, code: str, param: str | None
 ) -> None:
     answer = await post(await serving(access=access), body)
@@ -340,7 +340,7 @@ async def test_while_the_engines_warm_up_it_is_a_503(serving: Serve, access: Acc
     assert (await post(served)).status_code == 503
 
 
-async def test_a_client_that_leaves_in_the_middle_of_its_body_is_harmless(
+async def test_a_client_that_leaves_in_mid_body_is_harmless(
     serving: Serve, access: Access, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await serving(access=access)
@@ -348,7 +348,7 @@ async def test_a_client_that_leaves_in_the_middle_of_its_body_is_harmless(
     head = f"POST {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n" + "{"
     writer.write(head.encode())
     await writer.drain()
-    checked(await post(served))  # by now the server has read the other one's beginning
+    checked(await post(served))  # by now the server has read the start of the other body
     writer.transport.abort()
     checked(await post(served))
     assert not caplog.records

@@ -1,4 +1,4 @@
-"""How much one client may ask for: arithmetic on given times."""
+"""Limits on one client's requests: arithmetic on given times."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
     assert bucket.take(1000.0) == 0
 
 
-def test_a_rest_fills_it_to_the_brim_and_no_further() -> None:
+def test_a_rest_fills_a_bucket_only_to_its_limit() -> None:
     bucket = TokenBucket(rate_per_s=10, burst=3, now=0.0)
     assert [bucket.take(1e6) for _ in range(4)] == [0, 0, 0, pytest.approx(0.1)]
 
 
-def test_a_clock_that_stands_or_goes_back_gives_nothing() -> None:
+def test_a_stopped_or_reversed_clock_gives_no_tokens() -> None:
     bucket = TokenBucket(rate_per_s=10, burst=1, now=5.0)
     assert bucket.take(5.0) == 0
     assert bucket.take(4.0) == pytest.approx(0.1)
 
 
 def test_a_robot_and_its_stall_never_meet_the_limit() -> None:
-    """100 messages a second; a stall of 10 s, and then everything at once."""
+    """100 messages a second; a stall of 10 s, then everything at once."""
     rate = MessageRate(500, 3000, 0.0)
     for n in range(60 * ROBOT_PER_S):
         assert rate.take(n / ROBOT_PER_S).wait_s == 0
@@ -40,7 +40,7 @@ def test_a_robot_and_its_stall_never_meet_the_limit() -> None:
 
 
 @pytest.mark.parametrize("late_s", [0.0, 0.0007])
-def test_a_flood_is_throttled_and_warned_now_and_then(late_s: float) -> None:
+def test_a_flood_is_throttled_and_warned_at_intervals(late_s: float) -> None:
     """``late_s``: timers are never exact."""
     rate, now, told = MessageRate(100, 10, 0.0), 0.0, 0
     for _ in range(2_010):
@@ -73,7 +73,7 @@ def test_a_pause_forgives_a_flood() -> None:
         now += 1  # it refills to the brim
 
 
-def test_a_long_recording_may_be_sent_as_fast_as_it_goes() -> None:
+def test_a_long_recording_may_be_sent_at_full_speed() -> None:
     rate, now = MessageRate(500, 3000, 0.0), 0.0
     for _ in range(20 * 60 * 50):  # 20 minutes in messages of 20 ms
         pace = rate.take(now)

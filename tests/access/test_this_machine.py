@@ -31,7 +31,7 @@ PROTECTED = ["/v1/models", "/ready", "/metrics", "/callers", "/console/api/turns
 
 @contextlib.asynccontextmanager
 async def forwarded(address: str, access: Access) -> AsyncIterator[int]:
-    """A server at ``address`` behind a forwarder that calls it from the same address. Gives the
+    """A server at ``address`` behind a forwarder that connects from the same address. Yields the
     forwarder's port."""
     app = build_app(ScriptedAssistant(), max_sessions=1, access=access)
 
@@ -52,7 +52,7 @@ async def forwarded(address: str, access: Access) -> AsyncIterator[int]:
 
 
 async def statuses(port: int, host: str, **headers: str) -> set[int]:
-    """Of all that an unknown caller must not reach."""
+    """Statuses of everything that an unknown caller must not reach."""
     sent = {"Host": host, **headers}
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=sent) as client:
         found = {(await client.get(path)).status_code for path in PROTECTED}
@@ -65,13 +65,13 @@ async def statuses(port: int, host: str, **headers: str) -> set[int]:
 
 
 @pytest.mark.parametrize("address", OWN_ADDRESSES)
-async def test_where_no_address_is_this_machine_a_forwarder_opens_nothing(address: str) -> None:
+async def test_without_a_local_address_a_forwarder_opens_nothing(address: str) -> None:
     async with forwarded(address, Access(Rules(loopback=False))) as port:
         for host in ("localhost", "127.0.0.1", address, "192.0.2.7:8765"):
             assert await statuses(port, host) == {401}
 
 
-async def test_a_forwarder_shows_by_the_address_that_its_client_used() -> None:
+async def test_a_forwarder_is_detected_by_the_address_its_client_used() -> None:
     async with forwarded("127.0.0.1", Access(Rules())) as port:
         assert await statuses(port, "192.0.2.7:8765") == {401}
         assert await statuses(port, "[2001:db8::7]") == {401}
@@ -92,9 +92,7 @@ KNOWN = (digest(KEY.encode()),)
         (Rules(loopback=False, admins=KNOWN), "another", 401),
     ],
 )
-async def test_who_was_there_is_told_to_the_owner_alone(
-    rules: Rules, sent: str, status: int
-) -> None:
+async def test_only_the_owner_sees_the_callers(rules: Rules, sent: str, status: int) -> None:
     headers = {"Host": "localhost", "Api-Key": sent}
     access = Access(rules)
     async with forwarded("127.0.0.1", access) as port, httpx.AsyncClient(headers=headers) as client:
@@ -134,7 +132,9 @@ async def test_the_proxy_protocol_is_not_spoken() -> None:
         ("fe80::2%eth0", "fe80::1%eth0", "[fe80::1]", False),
     ],
 )
-def test_this_machine(peer: str, reached: str, host: str, here: bool) -> None:
+def test_callers_on_this_machine_are_recognised(
+    peer: str, reached: str, host: str, here: bool
+) -> None:
     scope = {
         "client": (peer, 5),
         "server": (reached, 8765),
@@ -153,7 +153,7 @@ def test_this_machine(peer: str, reached: str, host: str, here: bool) -> None:
         *("X-Forwarded-For", "forwarded", "x-real-ip", "VIA"),
     ],
 )
-def test_every_header_of_proxies_betrays_one(name: str) -> None:
+def test_every_proxy_header_reveals_a_proxy(name: str) -> None:
     headers = [(b"host", b"localhost"), (name.encode(), b"x")]
     scope = {"client": ("127.0.0.1", 5), "server": ("127.0.0.1", 8765), "headers": headers}
     assert not isinstance(Rules().decide(caller_of(scope)), Way)
@@ -191,7 +191,7 @@ _DOCKER_HOST = (
         ("etc/hostname", "", {}, False),
     ],
 )
-def test_a_container_is_known_by_its_signs(
+def test_a_container_is_detected(
     tmp_path: Path, file: str, text: str, environ: dict[str, str], found: bool
 ) -> None:
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
@@ -245,7 +245,7 @@ async def test_local_programs_of_the_same_user_have_a_key(tmp_path: Path) -> Non
     assert await found() is None
 
 
-async def test_where_local_programs_need_no_key_none_is_made() -> None:
+async def test_no_key_is_made_if_local_programs_need_none() -> None:
     access = Access(Rules())
     async with local_key(access, 8765, {}):
         assert not access.rules.admins

@@ -1,4 +1,4 @@
-"""Saying things in the conversations of a process: whose, when, and what the caller learns."""
+"""Announcements in a process's conversations: in which, when, and what the caller is told."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def test_an_unknown_name_is_refused(tmp_path: Path) -> None:
     ("wish", "why"),
     [({"keep_s": 0}, "no such conversation is open"), ({"text": "🎉"}, "the text has no words")],
 )
-def test_what_nobody_can_hear_is_told(wish: dict[str, Any], why: str) -> None:
+def test_an_announcement_nobody_can_hear_is_an_error(wish: dict[str, Any], why: str) -> None:
     asked = AnnouncementRequest(**({"text": "Dinner."} | wish))
     with pytest.raises(AnnouncementError, match=why):
         House().play(lambda announcer: announcer.announce(asked))
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_kept_announcements_are_limited() -> None:
     async def keep(announcer: Announcer) -> None:
         for _ in range(MOST_KEPT):
             await announcer.announce(AnnouncementRequest(text="Dinner."))
@@ -117,7 +117,7 @@ def test_what_is_kept_is_bounded() -> None:
         ("all", KITCHEN, 11, []),
     ],
 )
-def test_it_is_said_to_who_comes_in_time(
+def test_an_announcement_waits_for_arrivals(
     to: str, place: str, after_s: float, texts: list[str]
 ) -> None:
     house = House()
@@ -146,10 +146,10 @@ def test_it_is_said_to_who_comes_in_time(
         (("failed",), (5, 11, 15), False, [0, 5, 11, 15, 95]),
     ],
 )
-def test_what_must_be_heard_is_said_again(
+def test_a_delivery_is_retried_until_heard(
     outcomes: Sequence[Outcome], arrivals: Sequence[float], delivered: bool, times: list[float]
 ) -> None:
-    """When somebody comes, and some time after a failure."""
+    """When somebody arrives, and some time after a failure."""
     speaker = ScriptedSpeaker(outcomes=outcomes)
     house = House([speaker])
 

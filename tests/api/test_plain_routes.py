@@ -1,4 +1,4 @@
-"""The plain routes, by OpenAI's own client, over scripted engines."""
+"""The plain routes, called by OpenAI's own client, over scripted engines."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ class Client:
 
     @property
     def chat(self) -> Any:
-        """Untyped, for what a type checker would refuse."""
+        """Untyped, for arguments that a type checker would refuse."""
         return self.openai.chat.completions
 
 
 @asynccontextmanager
 async def idle(client: Client) -> AsyncIterator[Client]:
-    """Afterwards nothing runs and nothing is open."""
+    """Checks afterwards that nothing runs or is open."""
     async with client.http:
         yield client
     assert client.assistant.cast.idle
@@ -81,7 +81,7 @@ async def idle(client: Client) -> AsyncIterator[Client]:
 
 
 def wav(*parts: float, level: int = 3000) -> tuple[str, bytes]:
-    """Speech and silence in turn, in seconds."""
+    """Alternating speech and silence, in seconds."""
     rng = np.random.default_rng(1)
     sound = [
         rng.integers(-level, level, int(s * LISTEN_RATE)) * (1 - number % 2)
@@ -100,7 +100,7 @@ def recording(samples: Any, rate: int = LISTEN_RATE, kind: str = "WAV") -> tuple
 
 
 LONG = recording(np.zeros(3_700_000, np.int16), 1_000, "FLAC")
-"""An hour and more in a few KB."""
+"""More than an hour in a few KB."""
 
 
 # --- chat completions --------------------------------------------------------------------------
@@ -167,7 +167,7 @@ async def test_a_call(stream: bool) -> None:
     assert (tools[0].name, tools[0].parameters, choice.kind) == ("time", TIME, "auto")
 
 
-async def test_null_is_as_good_as_nothing() -> None:
+async def test_null_fields_are_ignored() -> None:
     fields = ("tools", "tool_choice", "response_format", "stream", "stop", "parallel_tool_calls")
     said = {"role": "assistant", "content": "Hm.", "tool_calls": None, "tool_call_id": None}
     async with idle(Client()) as client:
@@ -197,7 +197,7 @@ async def test_an_answer_in_json_is_the_arguments_of_a_forced_call() -> None:
     ("stop", "text"),
     [("noon", "It is "), (["is n"], "It "), (["x"], "It is noon."), (["n.", "oo"], "It is n")],
 )
-async def test_it_ends_before_a_stop(stop: str | list[str], text: str, stream: bool) -> None:
+async def test_an_answer_ends_before_a_stop(stop: str | list[str], text: str, stream: bool) -> None:
     async with idle(Client()) as client:
         client.assistant.llm.deltas = ("It ", "is ", "no", "on", ".", *["more"] * ("x" not in stop))
         found = await client.chat.create(model="any", messages=USER, stop=stop, stream=stream)
@@ -210,7 +210,7 @@ async def test_it_ends_before_a_stop(stop: str | list[str], text: str, stream: b
 
 @pytest.mark.parametrize("as_json", [False, True])
 async def test_usage_and_reason_of_an_answer_that_a_stop_ends(as_json: bool) -> None:
-    """A stop cuts JSON, too, as at OpenAI."""
+    """A stop sequence cuts JSON too, as at OpenAI."""
     wanted: Any = {"response_format": {"type": "json_object"}} if as_json else {}
     async with idle(Client()) as client:
         at_noon = ToolCall("answer", '{"time": "noon"}') if as_json else "It is noon."
@@ -221,7 +221,7 @@ async def test_usage_and_reason_of_an_answer_that_a_stop_ends(as_json: bool) -> 
     assert (choice.finish_reason, found.usage.completion_tokens) == ("stop", 2)
 
 
-async def test_what_the_request_says_about_sampling_wins() -> None:
+async def test_sampling_in_the_request_wins() -> None:
     async with idle(Client()) as client:
         found = await client.chat.create(model="any", messages=USER, max_tokens=2)
         assert found.choices[0].finish_reason == "length"
@@ -266,7 +266,7 @@ async def test_a_picture_may_be_larger_than_other_requests(
           {"url": "http://192.168.1.1/"}}]}]}, "messages"),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_done_is_refused(wrong: dict[str, Any], param: str) -> None:
+async def test_unsupported_requests_are_refused(wrong: dict[str, Any], param: str) -> None:
     async with idle(Client()) as client:
         with pytest.raises(openai.BadRequestError) as refused:
             await client.chat.create(**{"model": "any", "messages": USER, **wrong})
@@ -283,7 +283,7 @@ async def test_what_cannot_be_done_is_refused(wrong: dict[str, Any], param: str)
         ({"type": "integer", "minimum": 5, "maximum": 3}, "'zone'"),
     ],
 )
-async def test_a_schema_that_no_answer_can_be_made_to_fit(zone: Any, says: str) -> None:
+async def test_an_impossible_schema_is_refused(zone: Any, says: str) -> None:
     schema = {"name": "clock", "schema": {**TIME, "properties": {"zone": zone}}}
     wanted = {"type": "json_schema", "json_schema": schema}
     async with idle(Client()) as client:
@@ -337,7 +337,7 @@ async def test_speech_in_every_format(kind: Any) -> None:
     assert (request.voice, request.speed, request.language) == ("joe", 2.0, "en")
 
 
-async def test_a_long_text_is_spoken_as_people_say_it_piece_by_piece() -> None:
+async def test_a_long_text_is_spoken_in_pieces() -> None:
     sentences = [f"The {number}th sentence costs $5." for number in range(4, 40)]
     async with idle(Client()) as client:
         await client.openai.audio.speech.create(model="any", voice="joe", input=" ".join(sentences))
@@ -359,7 +359,7 @@ async def test_a_text_without_words_is_silence(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["pcm", "wav", "mp3", "flac", "opus"])
 async def test_speech_as_events_is_the_same(kind: Any) -> None:
-    """More than one event, each of a length that clients can read."""
+    """Several events, each short enough for clients."""
     asked: Any = {"model": "any", "voice": "joe", "input": "One two three."}
     async with idle(Client()) as client:
         client.assistant.tts.seconds_per_word = 3.0
@@ -389,7 +389,7 @@ async def test_speech_that_cannot_be_made(wrong: dict[str, Any]) -> None:
 # --- transcriptions ----------------------------------------------------------------------------
 
 
-async def test_a_recording_is_heard_in_stretches() -> None:
+async def test_a_recording_is_transcribed_in_segments() -> None:
     async with idle(Client()) as client:
         client.assistant.stt.texts = ("One.", "Two.")
         asked: Any = {"model": "any", "file": wav(1.0, 1.0, 1.0), "response_format": "verbose_json"}
@@ -525,7 +525,7 @@ async def test_a_recording_is_decoded_piece_by_piece(monkeypatch: pytest.MonkeyP
         await quiet(passage)
 
     async def note(vad: LevelVad, work: Work) -> LevelVad:
-        assert len(waits) == 1 + 3 + 1  # before the first, after each, and after the last
+        assert len(waits) == 1 + 3 + 1  # before the first piece, after each, and after the last
         return await open_vad(vad, work)
 
     monkeypatch.setattr(Passage, "quiet", count)
@@ -534,7 +534,7 @@ async def test_a_recording_is_decoded_piece_by_piece(monkeypatch: pytest.MonkeyP
         await client.openai.audio.transcriptions.create(model="any", file=wav(10))
 
 
-async def test_its_work_gives_way_at_every_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_yields_to_conversations_at_every_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Priority] = []
 
     async def open_vad(vad: LevelVad, work: Work) -> LevelVad:
@@ -549,7 +549,7 @@ async def test_its_work_gives_way_at_every_engine(monkeypatch: pytest.MonkeyPatc
     assert set(seen) == {Priority.BACKGROUND}
 
 
-async def test_too_many_at_once_are_asked_to_come_again() -> None:
+async def test_requests_over_the_limit_are_asked_to_retry() -> None:
     async with idle(Client(limits=LimitSettings(plain_requests=3))) as client:
         client.resting.clear()
         asked = await ask_all(client)
@@ -622,7 +622,7 @@ async def test_speech_when_the_server_ends(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_leaves_takes_its_work_along(
+async def test_a_client_that_leaves_cancels_its_work(
     stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended, close = asyncio.Event(), ScriptedConversation.close
@@ -647,7 +647,7 @@ async def test_a_client_that_leaves_takes_its_work_along(
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_leaves_while_it_waits_frees_its_place(stream: bool) -> None:
-    """Before the first piece of a stream, too."""
+    """Also before the first piece of a stream."""
     client = Client(limits=LimitSettings(plain_requests=1))
     client.resting.clear()
     left = asyncio.Event()
@@ -671,8 +671,8 @@ async def test_a_client_that_leaves_while_it_waits_frees_its_place(stream: bool)
         await client.chat.create(model="any", messages=USER)
 
 
-async def test_an_engine_that_is_exchanged_meanwhile_does_not_shorten_an_answer() -> None:
-    """A worker that is closed ends its jobs with ``Cancelled``."""
+async def test_replacing_an_engine_does_not_shorten_an_answer() -> None:
+    """A closed worker ends its jobs with ``Cancelled``."""
     async with idle(Client()) as client:
         client.assistant.llm.errors = [Cancelled()]
         with pytest.raises(openai.InternalServerError, match="replaced") as failed:
@@ -688,7 +688,7 @@ async def test_the_models() -> None:
             await client.models.retrieve("gpt-4o")
 
 
-async def test_access_is_that_of_the_other_routes() -> None:
+async def test_access_is_checked() -> None:
     async with servers() as start:
         served = await start(StagedAssistant(), access=Access(Rules(loopback=False)))
         async with dialed(served) as client:

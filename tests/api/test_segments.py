@@ -16,22 +16,22 @@ WINDOW_S = 0.032
 
 
 def scores(*parts: tuple[float, float]) -> list[float]:
-    """Each: seconds, and their score."""
+    """Scores of runs, each given as seconds and score."""
     return [score for seconds, score in parts for _ in range(round(seconds / WINDOW_S))]
 
 
-def test_a_short_pause_parts_nothing() -> None:
+def test_a_short_pause_does_not_split() -> None:
     (found,) = segments(scores((1, 0.9), (0.3, 0.1), (1, 0.9), (1, 0.1)), WINDOW_S)
     assert (found.start, found.end) == (0.0, pytest.approx(2.3 + PADDING_S, abs=0.05))
 
 
-def test_a_score_between_the_two_begins_nothing_and_ends_nothing() -> None:
+def test_a_score_between_the_thresholds_changes_nothing() -> None:
     (found,) = segments(scores((1, 0.4), (1, 0.9), (1, 0.4), (1, 0.1)), WINDOW_S)
     assert found.start == pytest.approx(1 - PADDING_S, abs=0.05)
     assert found.end == pytest.approx(3 + PADDING_S, abs=0.05)
 
 
-def test_long_speech_is_cut_where_it_is_least_sure() -> None:
+def test_long_speech_is_cut_at_its_lowest_score() -> None:
     parts = segments(scores((6, 0.9), (0.1, 0.6), (6, 0.9)), WINDOW_S)
     assert [part.start for part in parts] == [0.0, pytest.approx(6.0, abs=0.1)]
 

@@ -1,4 +1,4 @@
-"""Scenes whose right answer is plain, and ears that hear them without a model."""
+"""Scenes with an obvious right answer, and a recogniser for them that needs no model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.engines.vad.silero import WINDOW_SAMPLES
 from pipeline.messages import Message
 
 LEVELS = {2000: "apples", 4000: "bananas", 6000: "cherries"}
-"""Each loudness is a word."""
+"""The word for each loudness."""
 
 
 class LevelEars:
@@ -44,14 +44,14 @@ class LevelEars:
 
 
 def voice(level: int, samples: int) -> Pcm:
-    """Every sample is as loud as ``LevelEars`` wants it; the timbre moves as a voice's does."""
+    """Sound at a level that ``LevelEars`` knows; its timbre changes as a voice's does."""
     at = np.arange(samples) / LISTEN_RATE
     phase = np.cumsum(300 + 250 * np.sin(2 * np.pi * 4 * at)) / LISTEN_RATE
     return np.where(phase % 1 < 0.5, level, -level).astype(np.int16)
 
 
 def scene(*spans_ms: int, name: str = "s") -> RecordedTurn:
-    """Speech and pauses in turn, after 512 ms of room; whole windows: VAD and label agree."""
+    """Alternating speech and pauses after 512 ms of room; whole windows, so VAD and label agree."""
     assert all(ms % 32 == 0 for ms in spans_ms)
     pieces = [np.full(512 * 16, 3, np.int16)]
     at, pauses, levels = 512 * 16, [], iter(LEVELS)

@@ -1,4 +1,4 @@
-"""Every benchmark starts, and those that need no weights, packages or time are run once."""
+"""Every benchmark starts; those without need for weights, packages or time run once."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_turns_of_a_corpus(
 
 
 class EvenPiper:
-    """Each letter, and each space behind a word, is a phoneme, and as long as any other."""
+    """Each letter and each space after a word is a phoneme; all are equally long."""
 
     rate = 16_000
 
@@ -116,7 +116,7 @@ def test_answers(questions: list[Question]) -> None:
 @needs_qwen
 @pytest.mark.timeout(1200)
 def test_gpu_stages(tmp_path: Path) -> None:
-    """All of them, on tiny models. What fails in a stage is a note of its report."""
+    """All stages, on tiny models. A failure in a stage is a note in its report."""
     out, once = tmp_path / "figures.jsonl", ["--robots=1", "--turns=1", "--repeats=1"]
     program = [sys.executable, "-m", "benchmarks.gpu", "--small", f"--models={tmp_path}"]
     subprocess.run([*program, *once, f"--out={out}"], cwd=ROOT, check=True)
@@ -150,7 +150,7 @@ def test_gpu_language_model(tmp_path: Path) -> None:
 # --- a picture -----------------------------------------------------------------------------------
 
 
-def test_a_conversation_is_drawn_as_it_was_heard() -> None:
+def test_a_conversation_is_drawn_with_its_times() -> None:
     heard = Dialogue(
         microphone=np.full(480 * 400, 100, np.int16),
         words=(Caption("Why?", 0.5, 1.0), Caption("Yeah.", 3.0, 3.2), Caption("<Stop>", 5.0, 5.4)),

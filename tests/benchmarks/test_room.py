@@ -1,4 +1,4 @@
-"""A small run of ``benchmarks.room``: scenes whose outcome is plain, without a model."""
+"""A small run of ``benchmarks.room``: scenes with an obvious outcome, without a model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def speech(level: int, begin_s: float, seconds: float, whole_s: float) -> Pcm:
     return sound
 
 
-def test_a_sound_that_is_taken_for_words_is_a_false_turn_and_an_interruption() -> None:
+def test_a_sound_taken_for_words_is_a_false_turn_and_an_interruption() -> None:
     sound = speech(2000, 8, 1.5, 20)
     silence = played(Case("silence", "servo", 0, 0), sound)
     assert (silence.turns, silence.texts, silence.stopped) == (1, ["apples"], 0)

@@ -1,4 +1,5 @@
-"""What ``bench`` and ``ask`` measure: from the last sample of speech, and only what was heard."""
+"""What ``bench`` and ``ask`` measure: from the last sample of speech, counting only what was
+heard."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ from reachy_voice.testing import run_virtual
 pytestmark = pytest.mark.quick
 
 SECOND = np.full(RATE, 1000, np.int16)
-"""A second of speech, so that it ends at 1.0."""
+"""A second of speech, so it ends at 1.0."""
 
 At = tuple[float, dict[str, Any]]
 
@@ -58,7 +59,7 @@ def done(at: float, status: str = "completed") -> At:
 
 
 class ScriptedSocket:
-    """Sends each event at its second."""
+    """Sends each event at its time."""
 
     def __init__(self, *script: At) -> None:
         self.sent: list[dict[str, Any]] = []
@@ -78,7 +79,7 @@ class ScriptedSocket:
 
 
 def spoken(*script: At) -> SpokenTurn:
-    """A turn of a second of speech at which the server does as scripted."""
+    """A turn with a second of speech and a scripted server."""
     client = RealtimeClient(cast(ClientConnection, ScriptedSocket(*script)))
     turn: SpokenTurn = run_virtual(client.speak(SECOND, len(SECOND)))
     return turn
@@ -95,7 +96,7 @@ def test_the_stages_count_from_the_last_sample_like_the_latency() -> None:
 
 @pytest.mark.parametrize("audio_at", [0.95, 1.1])
 @pytest.mark.parametrize("done_at", [0.98, 1.2])
-def test_an_answer_that_begins_in_the_speech_is_a_cut_off_without_a_latency(
+def test_an_answer_during_speech_is_a_cut_off_without_a_latency(
     audio_at: float, done_at: float
 ) -> None:
     stages = timeline(min(audio_at, done_at), endpoint_ms=1.0, first_audio_ms=2.0)
@@ -117,7 +118,7 @@ def test_after_a_cut_off_the_answer_to_the_last_words_counts(first: float, statu
     assert turn.stages_ms == {}
 
 
-def test_an_answer_without_audio_is_null_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_without_audio_is_null_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
     turn = spoken(created(1.2), timeline(1.3, endpoint_ms=200.0, first_audio_ms=None), done(1.3))
     assert turn.cut_offs == 0
     data = json.loads(json.dumps(as_data(turn), allow_nan=False))
@@ -152,7 +153,7 @@ async def test_a_server_that_hangs_up_before_the_session_is_a_failed_turn() -> N
 # --- the server's process ----------------------------------------------------------------------
 
 
-async def test_a_server_that_writes_much_is_not_held_up() -> None:
+async def test_a_server_that_writes_much_is_not_blocked() -> None:
     program = (
         "import sys; print('Warming', 'Ready. ws://', sep='\\n', file=sys.stderr, flush=True); "
         "sys.stderr.write('x' * 1_000_000); sys.stderr.flush(); sys.exit(7)"
@@ -170,7 +171,7 @@ async def test_a_server_that_ends_at_once_shows_what_it_wrote() -> None:
     assert "doctor" in failed.value.fix
 
 
-async def test_a_server_that_takes_too_long_is_ended_and_says_what_to_do(
+async def test_a_server_that_takes_too_long_is_ended_with_advice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bench, "START_TIMEOUT_S", 0.0)
@@ -206,7 +207,7 @@ def test_every_turn_without_a_latency_is_counted(capsys: pytest.CaptureFixture[s
     assert "no audio): 2 turns" in printed
 
 
-def test_a_gpu_the_voice_and_holes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpu_voice_and_holes_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     run = BenchRun([TurnTiming("clip", {}, 0.5, cut_off=False, holes_ms=(20.0, 30.0))])
     outputs = [f"NVIDIA L4, 23034, 580.65.06, 8.9, {free}\n" for free in (22_000, 12_000)]
     cards = [find_gpus(lambda _, o=o: (0, o), str).first for o in outputs]  # type: ignore[misc]
@@ -219,7 +220,7 @@ def test_a_gpu_the_voice_and_holes_are_told(capsys: pytest.CaptureFixture[str]) 
     assert "holes in answers: 2, 50 ms in all" in printed
 
 
-def test_what_comes_late_leaves_a_hole() -> None:
+def test_late_audio_leaves_a_hole() -> None:
     sound = {"type": "response.output_audio.delta", "delta": base64.b64encode(SECOND).decode()}
     turn = spoken(created(1.2), (1.5, sound), (2.4, sound), (3.7, sound), done(3.8))
     assert turn.holes_ms == pytest.approx([200])

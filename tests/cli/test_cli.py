@@ -1,4 +1,4 @@
-"""The command line as a user meets it: messages with a next step, exit codes, a clean end."""
+"""The command line as users see it: messages with a next step, exit codes, a clean end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ from tests.support.recordings import recording
 pytestmark = pytest.mark.engines
 
 
-def test_a_file_that_is_no_recording(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_file_that_is_no_recording_is_an_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     text = tmp_path / "question.wav"
     text.write_text("hello")
     code, printed = run(capsys, "ask", str(text))
@@ -44,10 +46,10 @@ def test_a_file_that_is_no_recording(capsys: pytest.CaptureFixture[str], tmp_pat
     assert "do:" in printed
 
 
-def test_a_command_is_not_cut_into_lines(
+def test_a_suggested_command_is_not_wrapped(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else who copies it calls half of it."""
+    """Otherwise users would copy half a command."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "60")
     code, printed = run(capsys, "pair", "me@host")
@@ -69,7 +71,7 @@ sys.meta_path.insert(0, Interrupt())
 signal.signal(signal.SIGINT, signal.default_int_handler)
 runpy.run_module("app.cli", run_name="__main__", alter_sys=True)
 """
-"""The command line; it sends itself the signal when it is about to import a module."""
+"""The command line; it sends itself the signal just before it imports a module."""
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_mistakes_have_a_message_and_a_code(
     assert "Traceback" not in printed
 
 
-def test_weights_that_are_absent_name_the_command(
+def test_missing_weights_name_the_command(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REACHY_VOICE__PATHS__CACHE_DIR", str(tmp_path))
@@ -198,10 +200,10 @@ atexit.register(lambda: file.write_text(" ".join(sys.modules)))
 
 
 @pytest.mark.real
-async def test_sigterm_in_the_middle_of_a_reply_drains_and_leaves_no_process(
+async def test_sigterm_during_a_reply_drains_and_leaves_no_process(
     weights: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor has this server imported what is not switched on."""
+    """The server also imports nothing that is switched off."""
     (tmp_path / "sitecustomize.py").write_text(NOTE_MODULES)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
     flags = ["--set", "llm.threads=1", "--set", "server.drain_s=20"]
@@ -266,7 +268,7 @@ def test_the_banner_tells_a_robots_owner_what_to_type(monkeypatch: pytest.Monkey
     assert "Only this machine" in "\n".join(banner(ServerSettings(host="127.0.0.1"), 8765))
 
 
-def test_the_banner_names_the_console_where_it_opens() -> None:
+def test_the_banner_names_an_open_console() -> None:
     def names_it(host: str, loopback: bool = True, console: bool = True) -> bool:
         server = ServerSettings(host=host, console=console)
         lines = banner(server, 8765, Admission(loopback=loopback))
@@ -318,7 +320,7 @@ def test_several_wrong_settings_are_listed_under_one_headline(
         "h:1",
     ],
 )
-def test_an_address_may_be_typed_in_many_ways(typed: str) -> None:
+def test_addresses_may_be_typed_in_many_ways(typed: str) -> None:
     assert realtime_url(typed) == "ws://h:1/v1/realtime"
 
 

@@ -1,4 +1,4 @@
-"""The verbs ``config``, ``models`` and ``doctor``, as a shell would call them, and their page."""
+"""The verbs ``config``, ``models`` and ``doctor`` as a shell calls them, and their page in docs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs one command in a folder and with a cache of its own."""
+    """Runs one command in its own folder, with its own cache."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("REACHY_VOICE__SERVER__PORT", "0")
@@ -94,7 +94,7 @@ def test_config_schema(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def own(tmp_path: Path) -> list[str]:
-    """Options that add an entry of one's own, ``mine``, whose file is not there yet."""
+    """Options that add a custom entry ``mine`` whose file does not exist yet."""
     text = "mine: {kind: vad, summary: s, licence: l, file: mine, files: [{path: m.onnx, size: 2}]}"
     (tmp_path / "mine.yaml").write_text(text)
     return ["--set", f"paths.catalogue={tmp_path / 'mine.yaml'}", "--set", "vad.weights=mine"]
@@ -126,7 +126,7 @@ def test_models_pull_verify_rm(run: Run, own: list[str], tmp_path: Path) -> None
     assert lines(run("models", "rm", "silero-vad")) == ["0.0 MB freed"]
 
 
-def test_models_pull_takes_what_the_settings_need(run: Run) -> None:
+def test_models_pull_fetches_what_the_settings_need(run: Run) -> None:
     options = ["--set", "turn.engine=silence", "--set", "llm.weights=gone", "--offline"]
     assert "no weights called 'gone'" in failure(run("models", "pull", *options), WeightsError)
 

@@ -1,4 +1,4 @@
-"""The verb ``pair``, as a shell calls it."""
+"""The verb ``pair`` as a shell calls it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Pairing]:
-    """Pairings that succeed."""
+    """The arguments of pairings, which all succeed."""
     asked: list[Pairing] = []
 
     async def succeed(self: Pairing) -> RobotAddress:
@@ -118,12 +118,12 @@ def test_find_only_lists(run: Callable[..., Result], monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_waits_for_the_undoing(
+def test_a_signal_waits_for_the_undo(
     run: Callable[..., Result],
     monkeypatch: pytest.MonkeyPatch,
     number: signal.Signals,
 ) -> None:
-    """However often it comes."""
+    """However often the signal comes."""
 
     async def undo(self: Pairing) -> None:
         for _ in range(3):
@@ -161,5 +161,5 @@ def test_a_signal_ends_the_search(
 
 
 def test_the_command_loads_nothing_heavy() -> None:
-    """It is imported whenever any verb is called."""
+    """It is imported for every verb."""
     assert not {"httpx", "websockets", "zeroconf"} & set(vars(command))

@@ -1,4 +1,4 @@
-"""``--record`` as a user meets it."""
+"""``--record`` as users see it."""
 
 from __future__ import annotations
 

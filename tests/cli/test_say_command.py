@@ -41,7 +41,7 @@ PLACES = {"talk": "", "server": KITCHEN}
 async def run_say(
     outcomes: Mapping[str, Sequence[Outcome]], to: str = "all", keep_s: float = 0.0
 ) -> None:
-    """``outcomes``: what each running process reports; empty: it has no conversation."""
+    """``outcomes``: reported by each running process; empty: it has no conversation."""
     jobs: list[Coroutine[Any, Any, None]] = []
     listening: list[asyncio.Event] = []
     for name, each in outcomes.items():
@@ -95,7 +95,7 @@ BOTH = f"{KITCHEN}: said\ntalk: said\n"
         ({"server": (), "talk": ()}, "talk", 60, KEPT),
     ],
 )
-async def test_what_is_printed(
+async def test_outcomes_are_printed(
     outcomes: Mapping[str, Sequence[Outcome]],
     to: str,
     keep_s: float,
@@ -116,7 +116,7 @@ async def test_what_is_printed(
         ({"server": SAID}, "talk", NotRunning, ""),
     ],
 )
-async def test_what_fails(
+async def test_a_failure_sets_the_exit_code(
     outcomes: Mapping[str, Sequence[Outcome]],
     to: str,
     kind: type[ReachyVoiceError],
@@ -130,7 +130,7 @@ async def test_what_fails(
 
 
 @pytest.mark.parametrize(("kind", "ends"), [("say", True), ("assignments", False)])
-async def test_a_command_that_is_interrupted_takes_its_announcement_back(
+async def test_an_interrupted_command_cancels_its_announcement(
     kind: str, ends: bool, tmp_path: Path
 ) -> None:
     begun, ended, listening = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -164,8 +164,8 @@ def test_without_a_server_or_a_text_that_fits() -> None:
         say("x" * 1001)
 
 
-def test_only_a_server_that_runs_is_named(tmp_path: Path) -> None:
-    """Not one that was killed, and not ``talk``, which has no port."""
+def test_only_a_running_server_is_named(tmp_path: Path) -> None:
+    """Not a killed one, and not ``talk``, which has no port."""
     with ExitStack() as stack:
         for name in ("1", "2", "talk"):
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))

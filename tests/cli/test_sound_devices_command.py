@@ -57,7 +57,7 @@ def test_the_list_in_words(sound: VirtualSound) -> None:
 
 
 @on_a_steady_machine
-def test_the_test_measures_the_way_from_loudspeaker_to_microphone(sound: VirtualSound) -> None:
+def test_the_test_measures_the_loudspeaker_to_microphone_path(sound: VirtualSound) -> None:
     arguments = ["devices", "test", "--json", *TO_ECHO]
     result = RUNNER.invoke(CLI, arguments, catch_exceptions=False)
     tested = json.loads(result.stdout)

@@ -67,7 +67,7 @@ def failure(problem: Problem, *arguments: str) -> ArrayError:
         ("AUDIO_MGR_SELECTED_AZIMUTHS", "nan 0.91378  (- 52°)"),
     ],
 )
-def test_get_prints_values_as_they_can_be_typed(bus: FakeBus, name: str, expected: str) -> None:
+def test_get_prints_values_in_input_form(bus: FakeBus, name: str, expected: str) -> None:
     assert said("get", name) == expected + "\n"
     assert bus.open_handles == 0
 
@@ -126,7 +126,7 @@ def test_mistakes_are_explained_and_nothing_is_written(
     assert bus.open_handles == 0
 
 
-def test_without_an_array_every_command_says_so(bus: FakeBus, device: FakeXvf) -> None:
+def test_without_an_array_every_command_fails(bus: FakeBus, device: FakeXvf) -> None:
     device.plugged = False
     for arguments in (("get", "VERSION"), ("dump",), ("reboot",), ("set", "PP_MIN_NS", "1")):
         assert failure("not found", *arguments).exit_code == 21
@@ -181,7 +181,7 @@ def test_a_value_that_is_never_ready_does_not_end_a_dump(bus: FakeBus, device: F
     assert read["PP_DTSENSITIVE"] == [1]
 
 
-def test_an_array_that_goes_ends_a_dump(bus: FakeBus, device: FakeXvf) -> None:
+def test_losing_the_array_ends_a_dump(bus: FakeBus, device: FakeXvf) -> None:
     device.faults = [status(0), gone]
     failure("gone", "dump")
     assert bus.open_handles == 0
@@ -198,7 +198,7 @@ def test_watch_shows_readings_and_closes(bus: FakeBus) -> None:
     assert bus.open_handles == 0
 
 
-def test_watch_into_a_closed_pipe_raises_no_group(
+def test_watch_into_a_closed_pipe_ends_cleanly(
     bus: FakeBus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def closed(*_: object) -> str:
@@ -242,7 +242,7 @@ def test_the_rule_is_printed() -> None:
     assert said("udev") == RULES + "\n"
 
 
-def test_the_rule_is_written_and_taken_into_use(tmp_path: Path) -> None:
+def test_the_rule_is_written_and_activated(tmp_path: Path) -> None:
     lines: list[str] = []
     commands: list[tuple[str, ...]] = []
 

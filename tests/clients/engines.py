@@ -1,7 +1,7 @@
-"""Scripted engines for the client tests: what is said, thought and spoken is known in advance.
+"""Scripted engines for the client tests, with fixed transcripts, answers and speech.
 
-Speech is a steady tone; which phrase it stands for is told by its level, so that any number of
-clients can talk at once, in any order and at any sample rate, over the same stages.
+Speech is a steady tone whose level stands for the phrase, so any number of clients can talk at
+once, in any order and at any sample rate, over the same stages.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ TIME, WEATHER, STORY, WAIT = (
     "Wait a moment, please.",
 )
 LEVELS = {2000: TIME, 4000: WEATHER, 6000: STORY, 8000: WAIT}
-"""Level of the tone that says each phrase, as the mean of the samples' magnitudes."""
+"""Level of the tone for each phrase: the mean magnitude of its samples."""
 COUGH_LEVEL = 10_000
-"""Loud enough to be taken for speech; no words are in it."""
+"""Loud enough to count as speech, without words."""
 
 NOON = "It is noon."
 TALE = "Once upon a time there was a robot who counted all the stars in the sky. " * 8
@@ -41,7 +41,7 @@ WEATHER_ARGUMENTS = {"city": "Paris"}
 
 
 def tone(phrase_level: int, seconds: float, rate: int = LISTEN_RATE) -> Pcm:
-    """A person saying the phrase of that level: int16, shape ``(seconds * rate,)``."""
+    """Speech of the phrase with that level: int16, shape ``(seconds * rate,)``."""
     return np.full(round(seconds * rate), phrase_level, dtype=np.int16)
 
 
@@ -65,14 +65,14 @@ def heard_phrase(pcm: Pcm) -> str:
 def think(
     messages: Sequence[Message], tools: Sequence[Tool], choice: ToolChoice
 ) -> Sequence[Delta]:
-    """The brain of every client test: knows the phrases above, and calls ``get_weather``."""
+    """The model of every client test: answers the phrases above and calls ``get_weather``."""
     last = messages[-1]
     if last.role == "tool":
         return words(f"The tool says {spoken_result(last.content)}.")
     asked = last.content.lower()
     if "wait" in asked:
         return words(CALM)
-    # Some frameworks put a name of their own in front of the tool's.
+    # Some frameworks put a prefix in front of the tool's name.
     weather = [tool.name for tool in tools if tool.name.endswith("get_weather")]
     if "weather" in asked and weather:
         return [ToolCall(weather[0], json.dumps(WEATHER_ARGUMENTS))]
@@ -84,12 +84,12 @@ def think(
 
 
 def words(text: str) -> list[Delta]:
-    """One delta for each word, with the space behind it."""
+    """One delta per word, with the space after it."""
     return [TextDelta(word) for word in text.replace(" ", " \0").split("\0") if word]
 
 
 def spoken_result(output: str) -> str:
-    """A tool's output in words, whichever JSON or text the client's library makes of it."""
+    """A tool's output in words, whether the client's library sends JSON or text."""
     for mark in '{}":,_':
         output = output.replace(mark, " ")
     return " ".join(output.split())
@@ -104,12 +104,12 @@ def noise_tts(seconds_per_word: float = 0.1, rate: int = LISTEN_RATE) -> Scripte
 
 
 def phrase_cast(llm: ScriptedLlm | None = None, tts: ScriptedTts | None = None) -> Cast:
-    """Engines that know the phrases, and take every pause for the end."""
+    """Engines that know the phrases and take every pause for the end of the turn."""
     stt = ScriptedStt(hears=heard_phrase, takes_s=0.01)
     return Cast(stt, llm or brain_llm(), tts or noise_tts(), ScriptedTurn(0.99, takes_s=0.0))
 
 
 def calling(*answers: Sequence[Delta]) -> Cast:
-    """A model that returns these answers in order, and then its usual ones."""
+    """A model that returns these answers in order, then its usual ones."""
     left = list(answers)
     return phrase_cast(brain_llm(lambda *asked: left.pop(0) if left else think(*asked)))

@@ -1,7 +1,7 @@
-"""Environments of their own for clients whose packages are not ours, made once per lock file.
+"""Separate environments for clients whose packages are not ours, made once per lock file.
 
-They live in the project's cache directory, named after what was locked. Without a network they
-cannot be made: then the tests are skipped, but in CI they fail.
+They live in the project's cache directory, named by the digest of their lock file. Without a
+network the tests are skipped; in CI they fail.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ ERROR_LINE = re.compile(r"ERROR: |code: |npm error code ")
 
 
 class NotInstalled(Exception):
-    """The packages could not be fetched, for want of a network or of the program that does it."""
+    """The packages could not be fetched: no network, or no program to fetch them."""
 
 
 def python_with_clients(cache: Path, lock: Path = PYTHON_LOCK) -> Path:
-    """The interpreter of an environment with what is locked in ``lock``."""
+    """The interpreter of an environment with the packages of ``lock``."""
     home = cache / "clients" / f"python-{_digest(lock.read_bytes(), sys.version.encode())}"
     python = home / "bin" / "python"
     with _made_once(home) as missing:
@@ -48,7 +48,7 @@ def python_with_clients(cache: Path, lock: Path = PYTHON_LOCK) -> Path:
 
 
 def node_modules(cache: Path) -> Path:
-    """A ``node_modules`` directory with ``node/package-lock.json``."""
+    """A ``node_modules`` directory with the packages of ``node/package-lock.json``."""
     files = [HERE / "node" / name for name in ("package.json", "package-lock.json")]
     home = cache / "clients" / f"node-{_digest(*(file.read_bytes() for file in files))}"
     with _made_once(home) as missing:
@@ -64,7 +64,7 @@ def node_modules(cache: Path) -> Path:
 
 
 def or_skip(error: NotInstalled) -> NoReturn:
-    """Skip the test, saying why; in CI, where nothing may be skipped, fail it."""
+    """Skip the test with the reason; in CI, where nothing may be skipped, fail it."""
     if os.environ.get("CI", "").lower() in ("1", "true"):
         raise error
     pytest.skip(f"the clients could not be installed: {error}")
@@ -76,7 +76,7 @@ def _digest(*contents: bytes) -> str:
 
 @contextmanager
 def _made_once(home: Path) -> Iterator[bool]:
-    """Whether ``home`` must be filled; two test runs at once do it one after the other."""
+    """Yields whether ``home`` must be filled; concurrent test runs take turns."""
     home.mkdir(parents=True, exist_ok=True)
     done = home.with_name(f"{home.name}.done")
     with home.with_name(f"{home.name}.lock").open("w") as lock:

@@ -22,7 +22,7 @@ _NAMES = {TIME: "time", WEATHER: "weather", STORY: "story", WAIT: "wait"}
 
 @dataclass
 class Held:
-    """All turns of one client, as it and as the server saw them."""
+    """All turns of one client, as the client and the server saw them."""
 
     reports: dict[str, Report]
     wires: list[Wire]
@@ -36,14 +36,14 @@ class Held:
 
 
 async def hold_turns(served: Served, command: Sequence[str | Path], cwd: Path) -> Held:
-    """Run the program until it has held every turn."""
+    """Run the program until it has done every turn."""
     plan = {
         "url": served.url,
         "levels": {_NAMES[phrase]: level for level, phrase in LEVELS.items()},
         "limit_s": TURN_LIMIT_S,
     }
     arguments = [str(part) for part in (*command, json.dumps(plan))]
-    # A program of its own gets no proxy and no key from this machine.
+    # The program gets no proxy and no key from this machine.
     environment = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
     process = await asyncio.create_subprocess_exec(
         *arguments, cwd=cwd, stdout=PIPE, stderr=PIPE, env=environment

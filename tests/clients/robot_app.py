@@ -1,4 +1,4 @@
-"""A robot's conversation app as the server meets it, over the official client library.
+"""A robot's conversation app as the server sees it, on the official client library.
 
 It behaves as the Reachy Mini app does: ``session.update`` without waiting for anything, 16 kHz by
 ``rate: null``, a microphone that never stops, tools in the background whose outputs wait for
@@ -31,7 +31,7 @@ CHUNK_BYTES = 320
 MAX_FRAME_BYTES = 2**20
 """Larger messages end the connection with 1009."""
 RETRIES = 5
-"""Of a ``response.create`` that came while another response was being given."""
+"""Error code of a ``response.create`` during another response."""
 
 HF_VOICES = (
     "Aiden", "Ryan", "Dylan", "Eric", "Ono_Anna", "Serena", "Sohee", "Uncle_Fu", "Vivian",
@@ -47,7 +47,7 @@ Events = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class RobotTool:
-    """A tool of the robot. One that ``needs_response`` is commented on, others just happen."""
+    """A tool of the robot. ``needs_response``: the model comments on its result."""
 
     name: str
     needs_response: bool = True
@@ -67,7 +67,7 @@ class RobotTool:
 
 
 class Player:
-    """The audio passed to the speaker, and the part that has not been heard yet."""
+    """The audio passed to the speaker, and the part not heard yet."""
 
     def __init__(self) -> None:
         self.pcm_bytes = 0
@@ -92,7 +92,7 @@ class Player:
 
 
 class RobotApp:
-    """One connection of the app. ``events`` is everything the server has sent."""
+    """One connection of the app. ``events``: everything that the server has sent."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class RobotApp:
         self.connection = connection
         self.events: Events = []
         self.arrived: list[float] = []
-        """When each event came, in the loop's time."""
+        """When each event arrived, in loop time."""
         self.player = Player()
         self.listening = False
         """The pose with the antennas frozen, from ``speech_started`` to ``speech_stopped``."""
@@ -122,14 +122,14 @@ class RobotApp:
     # -- what a person does
 
     def hears(self, pcm: Pcm) -> None:
-        """A person speaks to the robot: ``pcm`` at 16 kHz, in the room's silence before it."""
+        """A person speaks to the robot: ``pcm`` at 16 kHz, into the room's silence."""
         data = pcm_to_bytes(pcm)
         self._microphone.extend(
             data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)
         )
 
     async def unplug(self) -> None:
-        """The microphone sends nothing more."""
+        """The microphone stops sending."""
         assert self._streaming
         self._streaming.cancel()
         await asyncio.wait({self._streaming})
@@ -138,7 +138,7 @@ class RobotApp:
         await self.update({"audio": {"output": {"voice": voice}}})
 
     async def say(self, prompt: str) -> None:
-        """The greeting, and the ``say`` of the app: a prompt, and a response to it."""
+        """The app's greeting and ``say``: a prompt and a response to it."""
         await self.add(user_text(prompt))
         await self.respond()
 
@@ -155,7 +155,7 @@ class RobotApp:
         await self.connection.response.create()
 
     async def respond_after_done(self) -> None:
-        """``response.create``; refused because of a running response, again after its end."""
+        """Send ``response.create``; if a running response blocks it, send it again afterwards."""
         for _ in range(RETRIES):
             await self._done.wait()
             refusals = self.refusals
@@ -191,14 +191,14 @@ class RobotApp:
             await self._changed.wait_for(lambda: happened() or self.close_code is not None)
 
     async def event(self, kind: str, count: int = 1) -> dict[str, Any]:
-        """The event number ``count`` of that kind, as soon as it has come."""
+        """Event number ``count`` of that kind, as soon as it arrives."""
         await self.until(lambda: self.count(kind) >= count)
         return self.all(kind)[count - 1]
 
     # -- life
 
     async def run(self, greeting: str | None) -> None:
-        """Until either side closes the connection."""
+        """Run until either side closes the connection."""
         async with asyncio.TaskGroup() as self._tasks:
             self._streaming = self._tasks.create_task(self._stream_microphone())
             if greeting is not None:
@@ -291,13 +291,13 @@ def camera_item(jpeg: bytes) -> dict[str, Any]:
 
 
 def jpeg(size_bytes: int) -> bytes:
-    """Not a picture, but as long as one: it begins and ends as a JPEG does."""
+    """Not a picture but as long as one: it begins and ends like a JPEG."""
     noise = np.random.default_rng(0).bytes(size_bytes - 4)
     return b"\xff\xd8" + noise + b"\xff\xd9"
 
 
 def session_of(tools: Sequence[RobotTool], instructions: str) -> dict[str, Any]:
-    """The whole first ``session.update`` of the app."""
+    """The app's complete first ``session.update``."""
     native = {"type": "audio/pcm", "rate": None}
     return {
         "instructions": instructions,
@@ -325,12 +325,12 @@ async def robot_app(
     session: Mapping[str, Any] | None = None,
     query: Mapping[str, str] | None = None,
 ) -> AsyncIterator[RobotApp]:
-    """The app, connected. ``greeting`` is sent right behind the first ``session.update``."""
+    """The connected app. It sends ``greeting`` right after the first ``session.update``."""
     base = url.removesuffix("/realtime")
     client = AsyncOpenAI(
         api_key="DUMMY", base_url=base.replace("ws://", "http://"), websocket_base_url=base
     )
-    # What the version of the library that the robot has takes for granted.
+    # Defaults of the robot's version of the library.
     limits: Any = {"max_size": MAX_FRAME_BYTES, "compression": "deflate"}
     connecting = client.realtime.connect(
         extra_query=dict(query or {}), websocket_connection_options=limits
@@ -348,6 +348,6 @@ async def robot_app(
 
 
 async def lose_connection(app: RobotApp) -> None:
-    """The robot's network goes: no close frame is sent."""
+    """Lose the robot's network, without a close frame."""
     app.connection._connection.transport.abort()
     await app.until(lambda: app.close_code is not None)

@@ -1,7 +1,6 @@
-"""A real server on loopback over real sessions and scripted engines; every frame is kept.
+"""A real server on loopback with real sessions and scripted engines; every frame is kept.
 
-Whatever client talks to it, each event that it is sent goes through the conformance recorder,
-which sits between the application and the socket.
+The conformance recorder, between application and socket, checks each event sent to any client.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from tests.support.scripted_server import running
 from tests.support.staged_server import StagedAssistant
 
 QUICK = Endpointing(clear_wait_ms=128)
-"""Turns end a little sooner than usual, so that tests do."""
+"""Turns end a little sooner than usual, to save time."""
 
 
 @dataclass
 class Wire:
-    """Everything that one client and the server have sent each other."""
+    """Everything that one client and the server sent each other."""
 
     query: str
     headers: dict[str, str]
@@ -53,7 +52,7 @@ class Wire:
         try:
             self.recorder.record(text)
         except Exception as error:
-            # Kept for the test: raised here it would end the session and hide what came of it.
+            # Kept for the test: raised here, it would end the session and hide the outcome.
             self.problems.append(f"{type(error).__name__}: {error}"[:2000])
 
     def sent_by_client(self, message: str | bytes) -> None:
@@ -99,7 +98,7 @@ class Tap:
 
 @dataclass
 class Served:
-    """A running server, and the frames of all who have talked to it, in order of connecting."""
+    """A running server and the frames of all its clients, in order of connection."""
 
     port: int
     cast: Cast
@@ -111,7 +110,7 @@ class Served:
         return f"ws://127.0.0.1:{self.port}/v1/realtime"
 
     def conformed(self) -> None:
-        """Fails if anybody was sent an event that is not as the API has it."""
+        """Fails if any client was sent an event that does not conform to the API."""
         for wire in self.wires:
             assert wire.problems == []
             assert wire.longest_frame_out < 2**20, "default clients refuse it"

@@ -1,7 +1,6 @@
-"""OpenAI's JavaScript client, unmodified, holds every kind of turn with our server.
+"""OpenAI's JavaScript client, unmodified, does every kind of turn with our server.
 
-npm ``@openai/agents-realtime`` (sessions, agents, tools). Engines are scripted, everything else is
-real.
+npm ``@openai/agents-realtime`` (sessions, agents, tools). Engines are scripted; all else is real.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def folder(cache: WeightsCache, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs beside their packages, where Node looks for them."""
+    """The programs next to their packages, where Node looks for them."""
     try:
         packages = node_modules(cache.directory)
     except NotInstalled as error:
@@ -47,6 +46,6 @@ async def held(folder: Path) -> AsyncIterator[tuple[Served, Held]]:
 
 
 @pytest.mark.parametrize("turn", TURNS)
-async def test_it_holds_the_turn(held: tuple[Served, Held], turn: str) -> None:
+async def test_the_client_completes_the_turn(held: tuple[Served, Held], turn: str) -> None:
     served, turns = held
     check(served, turns, turn)

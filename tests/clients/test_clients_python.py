@@ -1,7 +1,7 @@
-"""Python clients, unmodified, hold every kind of turn with our server over a loopback socket.
+"""Unmodified Python clients do every kind of turn with our server over a loopback socket.
 
-The official ``openai`` client is in our own environment, the frameworks live in one of their own.
-Engines are scripted, everything else is real.
+The official ``openai`` client is in our own environment, the frameworks in a separate one. Engines
+are scripted; everything else is real.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Python = Callable[[], Path]
 
 @pytest.fixture(scope="module")
 def frameworks(cache: WeightsCache) -> Python:
-    """The interpreter that has the frameworks, made when first asked for."""
+    """The interpreter with the frameworks; its environment is made on first use."""
 
     def python() -> Path:
         try:
@@ -59,14 +59,14 @@ async def held(
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("turn", TURNS)
-async def test_it_holds_the_turn(held: tuple[Served, Held], turn: str) -> None:
+async def test_the_client_completes_the_turn(held: tuple[Served, Held], turn: str) -> None:
     served, turns = held
     check(served, turns, turn)
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("held", ["livekit"], indirect=True, scope="module")
-async def test_livekit_connects_anew_and_repeats_the_conversation(
+async def test_livekit_reconnects_and_resends_the_conversation(
     held: tuple[Served, Held],
 ) -> None:
     served, turns = held
@@ -76,7 +76,7 @@ async def test_livekit_connects_anew_and_repeats_the_conversation(
     served.conformed()
     before, after, *_ = [wire for wire in turns.wires if "model=reconnect" in wire.query]
     assert after.count("error") == 0
-    # The same items again, with their ids, the first at the root.
+    # The same items again with their ids, the first one at the root.
     asked, answered = added(before)
     assert added(after)[:2] == [asked, answered]
     first, second, third = [
@@ -91,13 +91,13 @@ async def test_livekit_connects_anew_and_repeats_the_conversation(
 
 
 def added(wire: Wire) -> list[str]:
-    """The ids of the items that the server said it has added."""
+    """The ids of the items that the server reported as added."""
     events = [event for event in wire.sent if event["type"] == "conversation.item.added"]
     return [event["item"]["id"] for event in events]
 
 
-def test_the_lock_files_name_no_registry_but_the_public_one() -> None:
-    """Who installs from them asks the registry that this machine is set up for."""
+def test_the_lock_files_name_only_the_public_registry() -> None:
+    """An install then uses the registry configured on this machine."""
     assert "://" not in (HERE / "python" / "requirements.lock").read_text()
     packages = json.loads((HERE / "node" / "package-lock.json").read_text())["packages"]
     for package in packages.values():

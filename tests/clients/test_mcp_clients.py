@@ -1,4 +1,4 @@
-"""MCP by OpenAI's Agents SDK for JavaScript, unmodified: hosted servers that our server calls."""
+"""MCP with OpenAI's unmodified Agents SDK for JavaScript: hosted servers that our server calls."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def serving_tools(url: str = "") -> AsyncIterator[Served]:
 
 
 async def talk(served: Served, modules: Path, folder: Path, **plan: Any) -> dict[str, Any]:
-    """What the SDK saw of one question."""
+    """What the SDK saw for one question."""
     (folder / "node_modules").symlink_to(modules)
     program = folder / "agents_mcp.mjs"
     shutil.copy(HERE / "node" / program.name, program)

@@ -1,4 +1,4 @@
-"""The official openai client holds whole turns with the real server and the real engines."""
+"""The official openai client does whole turns with the real server and the real engines."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def at_24k(pcm: Pcm) -> Pcm:
 
 
 async def send(connection: Any, pcm: Pcm) -> None:
-    """Append in 20 ms chunks, as fast as it goes."""
+    """Append in 20 ms chunks, as fast as possible."""
     for start in range(0, len(pcm), 480):
         chunk = pcm_to_bytes(pcm[start : start + 480])
         await connection.input_audio_buffer.append(audio=base64.b64encode(chunk).decode())
@@ -72,7 +72,7 @@ TRANSCRIBE = {"input": {"transcription": {"model": "gpt-4o-transcribe"}}}
 ROOM = np.random.default_rng(0).normal(0, 8, 24_000 * 2).astype(np.int16)
 
 
-async def test_a_tool_turn_that_even_the_embedded_model_obeys(url: str) -> None:
+async def test_the_embedded_model_completes_a_tool_turn(url: str) -> None:
     weather: Any = {
         "type": "function",
         "name": "get_weather",
@@ -103,7 +103,7 @@ async def test_a_tool_turn_that_even_the_embedded_model_obeys(url: str) -> None:
         await connection.response.create(response={"tool_choice": "none"})
         events = await events_until(connection, "response.done")
         assert events[-1].response.status in ("completed", "incomplete")
-        # So small a model may answer in markup, which is not read aloud.
+        # Such a small model may answer in markup, which is not read aloud.
         assert first(events, "response.output_audio_transcript.done").transcript
 
 

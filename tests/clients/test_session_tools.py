@@ -39,7 +39,7 @@ def calls_of(played: Scene) -> list[FunctionCallItem]:
     return [item for item in played.session.chat.items if isinstance(item, FunctionCallItem)]
 
 
-def test_the_answer_to_a_call_reads_words_call_and_output_as_one_exchange() -> None:
+def test_the_answer_to_a_call_reads_words_call_and_output() -> None:
     async def bring(played: Scene) -> None:
         (call,) = calls_of(played)
         output = FunctionOutputItem("item_o", call.call_id, '{"ok": true}')
@@ -60,7 +60,7 @@ def test_the_answer_to_a_call_reads_words_call_and_output_as_one_exchange() -> N
 
 @pytest.mark.parametrize("interrupt", [say(1.0), commands.CancelResponse()], ids=str)
 @pytest.mark.parametrize(("per_token_s", "calls"), [(0.01, 1), (0.4, 0)])
-def test_an_interruption_ends_the_calls_that_are_not_complete(
+def test_an_interruption_ends_incomplete_calls(
     per_token_s: float, calls: int, interrupt: Act
 ) -> None:
     async def until_it_speaks(played: Scene) -> None:
@@ -80,7 +80,7 @@ def test_an_interruption_ends_the_calls_that_are_not_complete(
 def test_a_speculative_call_is_not_sent() -> None:
     llm = ScriptedLlm(answers=[(CALL,)], deltas=("All right.",))
     stt, turn = ScriptedStt(texts=("Dance", "Dance slowly")), ScriptedTurn(probability=0.4)
-    pause = silence(0.19)  # the reply is done behind its gate
+    pause = silence(0.19)  # the reply is complete behind its gate
     acts = (say(1.0), pause, say(0.5), silence(3.0))
     played = play(*acts, config=CONFIG, llm=llm, stt=stt, turn=turn)
     assert played.events(events.SpeculationDiscarded)
@@ -98,7 +98,7 @@ def test_tools_and_choice_reach_the_model_from_session_and_response() -> None:
     assert llm.offered == [((DANCE,), named), ((), ToolChoice("none"))]
 
 
-def test_instructions_about_tools_are_read_only_where_there_are_tools() -> None:
+def test_instructions_about_tools_are_read_only_with_tools() -> None:
     llm, settings = ScriptedLlm(), SessionSettings(tool_instructions="Say what you do.")
     without = CreateResponse(ResponseOptions(tools=()))
     acts = (CreateResponse(), silence(1.0), commands.CancelResponse(), without, silence(1.0))
@@ -108,7 +108,7 @@ def test_instructions_about_tools_are_read_only_where_there_are_tools() -> None:
     assert llm.warmed[0] == llm.prompts[0]
 
 
-def test_a_call_leaves_although_the_voice_fails() -> None:
+def test_a_call_is_sent_although_the_voice_fails() -> None:
     llm, tts = ScriptedLlm(SPOKEN_DANCE), ScriptedTts(error=EngineError("The voice broke"))
     acts = (write("Dance"), CreateResponse(), silence(1.0))
     played = play(*acts, config=CONFIG, llm=llm, tts=tts)

@@ -1,4 +1,4 @@
-"""What each turn must have been like, whichever client held it."""
+"""Checks of each turn, the same for every client."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WRITTEN = ("conversation.item.added", "conversation.item.done")
 
 
 def check(served: Served, held: Held, turn: str) -> None:
-    """Fails unless the client held this turn, and the server sent nothing out of the order."""
+    """Fails unless the client completed this turn and the server sent everything in order."""
     report = held.report(turn)
     (wire,) = [wire for wire in held.wires if f"model={turn}" in wire.query]
     _clean(report, wire)
@@ -62,7 +62,7 @@ def check(served: Served, held: Held, turn: str) -> None:
 def _clean(report: Report, wire: Wire) -> None:
     assert report.errors == []
     codes = [event["error"]["code"] for event in wire.sent if event["type"] == "error"]
-    # pipecat cancels before each turn that it finds itself, and knows this answer.
+    # pipecat cancels before each turn that it detects itself, and expects this error.
     assert codes in ([], ["response_cancel_not_active"]), wire.sent
     assert wire.count("response.created") == wire.count("response.done")
     assert wire.count(SPEECH[0]) == wire.count(SPEECH[1])
@@ -140,8 +140,7 @@ def _barge_in(report: Report, wire: Wire) -> None:
 
 
 def _truncated_and_retrieved(wire: Wire) -> None:
-    """A client that asks for the item after it has truncated it gets what is left of it, with its
-    audio."""
+    """A client that retrieves an item after truncating it gets the rest, with its audio."""
     (asked,) = [e for e in wire.received if e["type"] == "conversation.item.truncate"]
     (truncated,) = _all(wire, "conversation.item.truncated")
     assert truncated["item_id"] == asked["item_id"]
@@ -167,7 +166,7 @@ _HISTORY = {
 
 
 def _history(history: list[dict[str, str]], turn: str) -> None:
-    """The client's memory of the conversation: every word that was heard."""
+    """The client's history: every word that was heard."""
     expected = _HISTORY[turn]
     told = [(item["role"], item["text"]) for item in history[-len(expected) :]]
     if turn == "barge_in":
@@ -195,7 +194,7 @@ def _all(wire: Wire, kind: str) -> list[dict[str, Any]]:
 
 
 def _in_order(wire: Wire, kinds: Iterable[str]) -> None:
-    """The kinds must occur one behind the other, with anything in between."""
+    """The kinds must occur in this order, with anything in between."""
     types = iter(wire.recorder.types)
     for kind in kinds:
         assert any(kind == each for each in types), f"no {kind} in place: {wire.recorder.types}"

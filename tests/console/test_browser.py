@@ -108,7 +108,7 @@ def file(tmp_path: Path) -> AccessFile:
 
 @pytest.fixture
 def able(file: AccessFile, tmp_path: Path) -> ConsoleServer:
-    """A server that can do everything, in a moment."""
+    """A server that supports every action and does it at once."""
     weights = {"kind": "tts", "size_bytes": 63_000_000, "memory_mb": 90, "licence": "MIT"}
     row = {"name": "piper-joe", "summary": "A voice.", "used": True, "state": "absent", **weights}
     assistant = SimpleNamespace(
@@ -186,7 +186,7 @@ async def test_every_page_is_accessible(
 # --- running it --------------------------------------------------------------------------------
 
 
-async def test_a_refused_robot_is_let_in_by_a_click(
+async def test_a_click_admits_a_refused_robot(
     serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
 ) -> None:
     served = await serving(access=Access(file=file), console=able)
@@ -216,7 +216,7 @@ HTMLMediaElement.prototype.play = async function () {
 """
 
 
-async def test_a_profile_is_put_in_place_and_there_is_a_way_back(
+async def test_a_profile_can_be_applied_and_undone(
     serving: Serve,
     file: AccessFile,
     able: ConsoleServer,
@@ -295,7 +295,7 @@ async def test_an_engine_is_chosen_from_a_list_and_its_voice_tried(
         assert visit.complaints == []
 
 
-async def test_without_leave_there_is_a_place_for_the_key_and_nothing_else(
+async def test_without_access_only_the_key_field_is_shown(
     serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
 ) -> None:
     key = "the-key-of-an-admin"
@@ -324,7 +324,7 @@ async def secure_port(tmp_path: Path) -> tuple[BoundPort, TlsPort]:
     return bound, TlsPort(port, tls.fingerprint, tls.certificate)
 
 
-async def test_a_page_that_is_not_encrypted_shows_the_way_to_one_that_is(
+async def test_an_unencrypted_page_links_to_an_encrypted_one(
     serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
 ) -> None:
     key = "the-key-of-an-admin"
@@ -372,7 +372,7 @@ async def test_a_page_that_is_not_encrypted_shows_the_way_to_one_that_is(
 # --- turns -------------------------------------------------------------------------------------
 
 
-async def test_turns_show_why_each_answer_came_when_it_came(serving: Serve, tmp_path: Path) -> None:
+async def test_turns_show_the_reasons_for_their_timing(serving: Serve, tmp_path: Path) -> None:
     served = await serving()
     async with talking(served) as talk, console(served.port, tmp_path, "turns") as visit:
         session = await served.session_of(talk)
@@ -437,7 +437,7 @@ async def test_turns_show_why_each_answer_came_when_it_came(serving: Serve, tmp_
         assert visit.complaints == []
 
 
-async def test_a_page_keeps_no_more_than_the_last_200_turns(serving: Serve, tmp_path: Path) -> None:
+async def test_a_page_keeps_the_last_200_turns(serving: Serve, tmp_path: Path) -> None:
     served = await serving()
     async with talking(served) as talk, console(served.port, tmp_path, "turns") as visit:
         session = await served.session_of(talk)
@@ -451,7 +451,7 @@ async def test_a_page_keeps_no_more_than_the_last_200_turns(serving: Serve, tmp_
         await expect(rows.first).to_contain_text("turn 249")
 
 
-async def test_a_server_that_comes_back_is_followed_again(serving: Serve, tmp_path: Path) -> None:
+async def test_a_page_reconnects_to_a_restarted_server(serving: Serve, tmp_path: Path) -> None:
     served = await serving()
     async with relayed(served.port) as cable, console(cable.port, tmp_path, "turns") as visit:
         status = visit.page.get_by_role("status")
@@ -489,7 +489,7 @@ async def test_written_words_are_answered(serving: Serve, tmp_path: Path) -> Non
         assert visit.complaints == []
 
 
-async def test_a_robot_that_sleeps_is_woken_by_a_button(serving: Serve, tmp_path: Path) -> None:
+async def test_a_button_wakes_a_sleeping_robot(serving: Serve, tmp_path: Path) -> None:
     wake = Wake(mode="touch", follow_up_s=1)
     served = await serving(StagedAssistant(settings=SessionSettings(wake=wake)))
     async with console(served.port, tmp_path, "talk") as visit:
@@ -509,7 +509,7 @@ async def test_a_robot_that_sleeps_is_woken_by_a_button(serving: Serve, tmp_path
         ("denied", "The microphone is blocked for this page."),
     ],
 )
-async def test_a_first_visit_says_what_to_say_and_why_the_microphone_is_asked_for(
+async def test_a_first_visit_explains_what_to_say_and_the_microphone(
     serving: Serve, tmp_path: Path, leave: str, reason: str
 ) -> None:
     served = await serving(StagedAssistant())
@@ -543,7 +543,7 @@ DRAWINGS = """async () => {
 
 
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])
-async def test_each_state_has_a_shape_of_its_own_which_moves_only_where_motion_is_wanted(
+async def test_each_state_has_its_own_shape_and_respects_reduced_motion(
     serving: Serve, tmp_path: Path, motion: str
 ) -> None:
     served = await serving(StagedAssistant())
@@ -565,7 +565,7 @@ STATES = [
 ]
 
 
-async def test_of_several_states_one_is_shown(serving: Serve, tmp_path: Path) -> None:
+async def test_one_of_several_states_is_shown(serving: Serve, tmp_path: Path) -> None:
     served = await serving(StagedAssistant())
     async with console(served.port, tmp_path, "talk") as visit:
         shown = 'async (rows) => rows.map((await import("./being.js")).stateOf)'
@@ -605,7 +605,7 @@ INTERRUPTED = [
 ]
 
 
-async def test_what_was_not_heard_of_an_interrupted_answer_stays_apart(
+async def test_the_unheard_part_of_an_answer_is_shown_separately(
     serving: Serve, tmp_path: Path
 ) -> None:
     served = await serving(StagedAssistant())
@@ -633,7 +633,7 @@ OPENED = "count => microphones.length === count"
 LIVE = "microphones.filter(({ readyState }) => readyState === 'live').length"
 
 
-async def test_the_microphone_is_open_only_while_the_page_says_so(
+async def test_the_microphone_is_open_only_while_shown_as_open(
     serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
 ) -> None:
     served = await serving(StagedAssistant(), access=Access(file=file), console=able)
@@ -652,7 +652,7 @@ async def test_the_microphone_is_open_only_while_the_page_says_so(
         await page.wait_for_function(OPENED, arg=3)
         await expect(mute).to_be_visible()
         assert await page.evaluate(LIVE) == 1
-        # What the browser does when the device goes.
+        # What the browser does when the device disappears.
         await page.evaluate("microphones.at(-1).dispatchEvent(new Event('ended'))")
         await expect(page.get_by_role("alert")).to_contain_text("unplugged or blocked")
         await expect(start).to_be_visible()
@@ -678,7 +678,7 @@ async def test_the_microphone_is_open_only_while_the_page_says_so(
 WIDER = "([name, width]) => document.querySelector(name).getBBox().width > width"
 
 
-async def test_what_is_heard_moves_the_ring(serving: Serve, tmp_path: Path) -> None:
+async def test_sound_moves_the_ring(serving: Serve, tmp_path: Path) -> None:
     served = await serving(StagedAssistant())
     said = np.tile(recording("goforward").pcm, 3)
     async with browsing(tmp_path, said) as visit:
@@ -692,7 +692,7 @@ async def test_what_is_heard_moves_the_ring(serving: Serve, tmp_path: Path) -> N
 TAP = "button => ['down', 'up'].map(way => button.dispatchEvent(new Event(`pointer${way}`)))"
 
 
-async def test_a_tap_on_push_to_talk_says_nothing(serving: Serve, tmp_path: Path) -> None:
+async def test_a_tap_on_push_to_talk_sends_nothing(serving: Serve, tmp_path: Path) -> None:
     served = await serving(StagedAssistant())
     async with browsing(tmp_path) as visit:
         page = visit.page
@@ -747,9 +747,7 @@ async def test_tools_voices_and_pictures_can_be_tried(serving: Serve, tmp_path: 
         assert visit.complaints == []
 
 
-async def test_a_lost_connection_goes_on_in_the_same_conversation(
-    serving: Serve, tmp_path: Path
-) -> None:
+async def test_a_lost_connection_resumes_its_conversation(serving: Serve, tmp_path: Path) -> None:
     assistant = StagedAssistant()
     served = await serving(assistant)
     async with relayed(served.port) as cable, console(cable.port, tmp_path, "talk") as visit:
@@ -779,7 +777,7 @@ async def without_addresses(route: Route) -> None:
 async def offering_calls(
     serving: Serve, tmp_path: Path, said: Pcm, *, reachable: bool = True
 ) -> AsyncIterator[tuple[Visit, list[object], Served]]:
-    """The page Talk, encrypted, of a server that takes calls, and the sockets that it opens."""
+    """The encrypted page Talk of a server that takes calls, and the sockets that it opens."""
     cast = phrase_cast()
     cast.stt = ScriptedStt((TIME,) * 9)
     second, secure = await secure_port(tmp_path)
@@ -827,7 +825,7 @@ async def test_an_encrypted_page_calls_by_webrtc(serving: Serve, tmp_path: Path)
         assert sockets == []
 
 
-async def test_a_call_that_does_not_connect_becomes_a_socket(
+async def test_a_call_that_cannot_connect_falls_back_to_a_socket(
     serving: Serve, tmp_path: Path
 ) -> None:
     async with offering_calls(serving, tmp_path, PAUSE, reachable=False) as (visit, sockets, _):

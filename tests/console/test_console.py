@@ -39,7 +39,7 @@ from tests.support.scripted_server import ScriptedAssistant, Serve, Served, appe
 pytestmark = pytest.mark.machine
 
 LIT_SHA256 = "22115ca1002e4afc0dd2cb208f28d9c71a577a8989d4185028e26b29676e7842"
-"""lit-html 3.3.3 from npm, without its last line, which names a source map (with it
+"""lit-html 3.3.3 from npm without its last line, which names a source map (with it:
 b878e7f9...)."""
 MOST_BYTES = 150_000
 
@@ -63,7 +63,7 @@ def test_the_whole_page_is_small_and_loads_nothing_from_elsewhere() -> None:
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
 @pytest.mark.parametrize("colour", ["edge", "speech", "think", "accent", "ink"])
-def test_what_only_a_colour_shows_has_contrast(colour: str, scheme: int) -> None:
+def test_information_shown_only_by_colour_has_contrast(colour: str, scheme: int) -> None:
     """https://www.w3.org/TR/WCAG22/#non-text-contrast"""
     style = (STATIC / "style.css").read_text()
     pairs = re.findall(r"--(\w+): light-dark\(#(\w{6}), #(\w{6})\)", style)
@@ -132,7 +132,7 @@ async def test_a_recorded_turn_is_found_in_its_session() -> None:
     assert turns.sound_of(2) == RecordingSpan(Path("/tmp/session"), 6.0, 10.5)
 
 
-async def test_speech_that_gets_no_record_is_not_kept_for_ever() -> None:
+async def test_speech_without_a_record_is_not_kept_for_ever() -> None:
     told: list[RecentTurn] = []
     session = _Session(1, "127.0.0.1", told.append)
     said = AudioPart(None, 1.0, Recording(np.full(320, 8_192, np.int16), 16_000))
@@ -146,7 +146,7 @@ async def test_speech_that_gets_no_record_is_not_kept_for_ever() -> None:
 
 
 async def test_a_recorded_turn_can_be_listened_to(serving: Serve, tmp_path: Path) -> None:
-    """Left the user, here in telephone quality, and right the answer."""
+    """The user, here in telephone quality, on the left, the answer on the right."""
     for name, rate, level in (("heard-8000.wav", 8_000, 1_000), ("sent-24000.wav", 24_000, -2_000)):
         with wave.open(str(tmp_path / name), "wb") as file:
             file.setparams((1, 2, rate, 0, "NONE", ""))
@@ -234,7 +234,7 @@ async def test_it_can_be_switched_off(serving: Serve) -> None:
         assert await status(served, path) == 404
 
 
-async def test_where_loopback_needs_a_key_only_the_pages_are_open(serving: Serve) -> None:
+async def test_if_loopback_needs_a_key_only_the_pages_are_open(serving: Serve) -> None:
     key = "a-key-of-an-ordinary-client"
     rules = Rules(loopback=False, keys=(digest(key.encode()),))
     served = await serving(access=Access(rules))
@@ -321,7 +321,7 @@ async def test_no_more_turns_are_kept_than_asked_for(serving: Serve) -> None:
             assert [(await anext(told)).get("text") for _ in range(4)] == [None, "7", "8", "9"]
 
 
-async def test_turns_can_be_kept_not_at_all() -> None:
+async def test_keeping_turns_can_be_switched_off() -> None:
     turns, bus = RecentTurns(0), Bus()
     turns.watch(bus, "127.0.0.1")
     bus.publish(TurnRecord("text", "answered"))
@@ -331,7 +331,7 @@ async def test_turns_can_be_kept_not_at_all() -> None:
                 await anext(followed)
 
 
-async def test_a_reader_that_falls_behind_is_let_go() -> None:
+async def test_a_reader_that_falls_behind_is_dropped() -> None:
     turns, bus = RecentTurns(2), Bus()
     turns.watch(bus, "127.0.0.1")
     bus.publish(TurnRecord("text", "answered", text="kept"))
@@ -343,7 +343,7 @@ async def test_a_reader_that_falls_behind_is_let_go() -> None:
             await anext(followed)
 
 
-async def test_the_state_tells_of_engines_and_clients(serving: Serve) -> None:
+async def test_the_state_lists_engines_and_clients(serving: Serve) -> None:
     assistant = ScriptedAssistant()
     served = await serving(
         assistant, console=ConsoleServer(in_use=lambda: {"tts": "piper (piper-joe)"})
@@ -357,7 +357,7 @@ async def test_the_state_tells_of_engines_and_clients(serving: Serve) -> None:
     assert state["sessions"] == 1
 
 
-async def test_memory_and_load_are_kept_and_a_process_that_ends_is_no_negative_load(
+async def test_load_is_never_negative_when_a_process_ends(
     serving: Serve,
 ) -> None:
     history = LoadHistory()

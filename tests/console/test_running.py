@@ -61,7 +61,7 @@ async def get(served: Served, path: str, **headers: str) -> httpx.Response:
 # --- who may -----------------------------------------------------------------------------------
 
 
-async def test_the_key_of_an_admin_opens_it_from_anywhere(
+async def test_an_admin_key_gives_access_from_anywhere(
     serving: Serve, file: AccessFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = await serving(access=Access(Rules(loopback=False), file), console=ConsoleServer())
@@ -114,7 +114,7 @@ async def test_a_write_needs_our_header_and_a_post(serving: Serve, file: AccessF
 @pytest.mark.parametrize(
     "body", [{}, {"address": 7}, {"address": "robot"}, {"address": ROBOT, "x": 1}, [], "x"]
 )
-async def test_a_wrong_body_is_answered_and_changes_nothing(
+async def test_a_wrong_body_is_refused_and_changes_nothing(
     serving: Serve, file: AccessFile, body: Any
 ) -> None:
     served = await serving(access=Access(Rules(), file), console=ConsoleServer(access_file=file))
@@ -124,7 +124,7 @@ async def test_a_wrong_body_is_answered_and_changes_nothing(
     assert not (await asyncio.to_thread(file.read)).addresses
 
 
-async def test_a_body_has_a_most(serving: Serve, file: AccessFile) -> None:
+async def test_the_body_size_is_limited(serving: Serve, file: AccessFile) -> None:
     served = await serving(access=Access(Rules(), file), console=ConsoleServer(access_file=file))
     answer = await post(served, "access/allow", {"address": "x" * MOST_BYTES})
     assert answer.status_code == 413
@@ -295,9 +295,7 @@ async def of_profile(name: str) -> Settings:
     return (await asyncio.to_thread(load_settings, name)).settings
 
 
-async def test_engines_of_profiles_are_offered_put_in_place_and_taken_back(
-    serving: Serve, offer: Offer
-) -> None:
+async def test_engines_of_profiles_can_be_applied_and_undone(serving: Serve, offer: Offer) -> None:
     served = await serving(console=offer.running)
     shown = (await get(served, "models")).json()
     voices = {each["name"]: each for each in shown["choices"] if each["kind"] == "tts"}
@@ -356,7 +354,7 @@ async def test_the_voice_in_use_says_a_sentence(serving: Serve, offer: Offer) ->
         assert file.getnframes() > 0.3 * file.getframerate()
 
 
-async def test_a_voice_that_is_not_here_says_what_to_do(serving: Serve, offer: Offer) -> None:
+async def test_a_missing_voice_is_reported_with_advice(serving: Serve, offer: Offer) -> None:
     served = await serving(console=offer.running)
     answer = await post(served, "models/try", {"profile": "cpu-plus"})
     assert answer.status_code == 400

@@ -1,4 +1,4 @@
-"""The page of the first set-up, in a real browser."""
+"""The first set-up page in a real browser."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Shown = tuple[int, SetupProgress, ExitStack]
 
 @contextmanager
 def server(port: int) -> Iterator[None]:
-    """One that has a console and nothing else."""
+    """A server that has only a console."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -45,7 +45,7 @@ def server(port: int) -> Iterator[None]:
 
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[Shown]:
-    """One of two steps is done. Its port, what it shows, and what ends it."""
+    """The page with one of two steps done. Its port, what it shows, and what ends it."""
     port = free_port()
     place = Place(ROOT, tmp_path / "cache", "python", data=tmp_path)
     steps = [Step(name, name, lambda: "inputs", lambda log: None, 30) for name in ("One", "Two")]
@@ -67,7 +67,7 @@ async def test_it_becomes_the_console(page: Shown, tmp_path: Path) -> None:
         await expect(bars.first).to_have_js_property("value", 1)
         await expect(bars.last).to_have_accessible_name("about 0:30")
         await expect(visit.page.get_by_text(re.compile(r"^Two: \d+:\d\d"))).to_be_visible()
-        # A screen reader would read a clock aloud every second.
+        # A screen reader would read a running clock aloud every second.
         await expect(visit.page.get_by_role("status")).to_have_text("Two")
         found = await Axe().run(visit.page)
         assert not found.response["violations"], found.generate_report()
@@ -80,7 +80,7 @@ async def test_it_becomes_the_console(page: Shown, tmp_path: Path) -> None:
             await expect(visit.page.get_by_text("Here is the console.")).to_be_visible()
 
 
-async def test_it_says_why_set_up_has_stopped(page: Shown, tmp_path: Path) -> None:
+async def test_it_shows_why_set_up_stopped(page: Shown, tmp_path: Path) -> None:
     port, progress, _ = page
     await asyncio.to_thread(progress.fail, "Setup stopped: the disk is full.")
     async with browsing(tmp_path) as visit:

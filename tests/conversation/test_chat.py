@@ -71,7 +71,7 @@ CHANGES = st.lists(
 
 
 @given(CHANGES)
-def test_any_changes_leave_what_a_plain_list_would_hold(changes: list[tuple[Any, ...]]) -> None:
+def test_any_changes_match_a_plain_list(changes: list[tuple[Any, ...]]) -> None:
     chat, plain, forgotten = Chat(), list[MessageItem](), set[str]()
     for change, *values in changes:
         ids = [item.id for item in plain]
@@ -131,7 +131,7 @@ class CountedId(str):
 
 
 def looks_at_ids(length: int) -> dict[str, int]:
-    """What each change in the middle of a conversation costs."""
+    """The number of id comparisons for each change in the middle of a conversation."""
     chat, looks = Chat(), dict[str, int]()
     ids = [CountedId(f"item {at}") for at in range(length)]
     for each in ids:
@@ -158,7 +158,7 @@ def test_a_change_costs_the_same_in_a_long_conversation() -> None:
     assert looks_at_ids(2000) == looks_at_ids(20)
 
 
-def test_a_renamed_item_is_read_as_short_as_before() -> None:
+def test_a_renamed_item_stays_shortened() -> None:
     chat = Chat()
     chat.add(user("a", "long " * 5000))
     chat.shorten(chat.items, PromptTooLong(4000, 1000))
@@ -190,7 +190,7 @@ def test_forgetting_keeps_the_items_but_shortens_the_context() -> None:
     assert [item.id for item in chat.context] == ["4"]
 
 
-def test_a_call_and_its_output_are_never_torn_apart_by_forgetting() -> None:
+def test_forgetting_never_separates_a_call_from_its_output() -> None:
     chat = Chat()
     chat.add(user("a"))
     chat.add(FunctionCallItem("b", "call", "dance", "{}"))
@@ -200,7 +200,7 @@ def test_a_call_and_its_output_are_never_torn_apart_by_forgetting() -> None:
     assert [item.id for item in chat.context] == ["d"]
 
 
-def test_the_prompt_merges_what_was_said_in_two_breaths() -> None:
+def test_the_prompt_merges_a_turn_in_two_parts() -> None:
     items = (
         user("a", "What is"),
         MessageItem("b", "assistant", (AudioPart("", 0.0),)),
@@ -221,7 +221,7 @@ def test_the_prompt_merges_what_was_said_in_two_breaths() -> None:
 
 
 @pytest.mark.parametrize(("heard_s", "kept"), [(1.9, False), (2.1, True)])
-def test_an_answer_is_left_out_if_the_user_went_on_within_two_seconds(
+def test_an_answer_is_left_out_if_the_user_resumes_within_two_seconds(
     heard_s: float, kept: bool
 ) -> None:
     part = AudioPart("It", heard_s)
@@ -231,7 +231,7 @@ def test_an_answer_is_left_out_if_the_user_went_on_within_two_seconds(
     assert (messages[0].content == "What is the time?") != kept
 
 
-def test_a_short_answer_that_ended_at_its_token_limit_was_given() -> None:
+def test_a_short_answer_at_its_token_limit_is_kept() -> None:
     given = MessageItem("b", "assistant", (AudioPart("It is", 0.5),), "incomplete")
     messages = prompt("", (user("a", "What time is it?"), given, user("c", "Go on.")))
     assert [message.role for message in messages] == ["user", "assistant", "user"]
@@ -251,7 +251,7 @@ def test_answers_in_a_row_are_one_message_and_calls_stay_apart() -> None:
     ]
 
 
-def test_each_call_has_an_output_that_follows_it() -> None:
+def test_each_call_is_followed_by_its_output() -> None:
     calls, late = CALLS, OUTPUTS[1]
     lost = FunctionOutputItem("l", "call_9", "a result without its call")
     items = (user("a", "Look!"), *calls[:2], user("b", "And?"), late, lost, user("c"), calls[2])
@@ -286,9 +286,7 @@ HM = MessageItem("n", "assistant", (TextPart("Sorry?"),), notice=True)
         ((LOOK, user("b"), FunctionCallItem("d", "other", "nod", "{}"), OUTPUT), True),
     ],
 )
-def test_an_output_that_comes_after_the_next_answer_is_told_where_it_came(
-    items: tuple[Item, ...], late: bool
-) -> None:
+def test_a_late_output_stays_where_it_arrived(items: tuple[Item, ...], late: bool) -> None:
     before, after = prompt("", items[: items.index(OUTPUT)]), prompt("", items)
     outputs = [m.content for m in after if m.role == "tool" and m.tool_call_id == "call"]
     assert outputs == ([NO_OUTPUT, "a tree"] if late else ["a tree"])
@@ -300,7 +298,7 @@ def test_an_output_that_comes_after_the_next_answer_is_told_where_it_came(
         assert told[-1] == news
 
 
-def test_calls_with_the_same_id_have_outputs_of_their_own() -> None:
+def test_calls_with_the_same_id_keep_their_own_outputs() -> None:
     calls = [FunctionCallItem(f"c{n}", "0", "look", "{}") for n in range(3)]
     outputs = [FunctionOutputItem(f"o{n}", "0", f"tree {n}") for n in range(3)]
     items = (user("a"), calls[0], outputs[0], answer("b", "Hm."), calls[1], outputs[1], outputs[2])
@@ -327,7 +325,7 @@ def test_the_playback_clock_knows_what_was_heard() -> None:
     clock.send(1.0, now=10.0)
     assert clock.heard_seconds(10.4) == pytest.approx(0.4)
     assert clock.delay(0.04, lead, now=10.4) == pytest.approx(0.56)
-    # A stall: the player ran dry, and what comes later starts when it comes.
+    # A stall: the player ran dry, and later audio starts when it arrives.
     clock.send(1.0, now=12.0)
     assert clock.heard_seconds(12.5) == pytest.approx(1.5)
     assert clock.heard_seconds(99.0) == pytest.approx(2.0)

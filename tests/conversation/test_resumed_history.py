@@ -1,4 +1,4 @@
-"""What a client sends again of the conversation that it resumes is recognised."""
+"""Items that a client resends of a resumed conversation are recognised."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ TOOLS = ("u Look!", "c 1", "o 1", "a Nobody.", "u yes", "a Good.", "u yes", "a F
         pytest.param(TOOLS, ["u yes", "u yes", "u yes"], "46-", id="the same twice"),
     ],
 )
-def test_what_is_sent_again(held: tuple[str, ...], sent: list[str], found: str) -> None:
+def test_resent_items_are_recognised(held: tuple[str, ...], sent: list[str], found: str) -> None:
     history = ResumedHistory(items(*held))
     assert "".join("".join(history.find(item(line))) or "-" for line in sent) == found
 
@@ -112,7 +112,7 @@ def test_what_is_sent_again(held: tuple[str, ...], sent: list[str], found: str) 
     [
         ([("3", "a Nobody."), ("0", "u Look!")], "30"),  # in any order
         ([("3", "a Nobody."), ("3", "a Nobody.")], "3-"),
-        ([("0", "a Nobody."), ("1", "u Another")], "3-"),  # it counts its own from 0
+        ([("0", "a Nobody."), ("1", "u Another")], "3-"),  # it numbers its own items from 0
     ],
 )
 def test_ids(sent: list[tuple[str, str]], found: str) -> None:
@@ -157,7 +157,7 @@ def test_recordings_and_pictures(held: Part, sent: Part, same: bool) -> None:
         pytest.param(("u Go", "s Be", "a X"), ["u Off", "s Be"], [], id="behind a new one"),
     ],
 )
-def test_what_is_to_be_answered_again(
+def test_a_resent_last_message_is_answered_again(
     held: tuple[str, ...], sent: list[str], asked: list[str]
 ) -> None:
     history = ResumedHistory(items(*held))
@@ -170,10 +170,10 @@ LINES = st.sampled_from(["u yes", "u no", "a yes", "~a yes I", "~a ", "s yes", "
 
 
 @given(st.data(), st.lists(LINES, max_size=12))
-def test_any_part_is_recognised_and_what_is_new_is_new(
+def test_any_resent_part_is_recognised_and_new_items_are_new(
     data: st.DataObject, lines: list[str]
 ) -> None:
-    """Calls and outputs have ids of their own."""
+    """Calls and outputs have their own ids."""
     lines = [f"{line} {at}" if line in "co" else line for at, line in enumerate(lines)]
     held = items(*lines)
     start = data.draw(st.integers(0, len(lines)))

@@ -54,7 +54,7 @@ def test_the_longest_are_shortened_first(
     assert limits(outputs(*sizes), problem) == most
 
 
-def test_each_time_there_is_less_until_nothing_is_long() -> None:
+def test_repeated_shortening_ends() -> None:
     items = outputs(45_000, 300, 2_000)
     sizes = [sum(map(text_chars, items))]
     while most := limits(items, PromptTooLong(0, 0)):
@@ -65,7 +65,7 @@ def test_each_time_there_is_less_until_nothing_is_long() -> None:
 
 
 @pytest.mark.parametrize("parts", [[ImagePart("data:,")] * 40, [TextPart("Well, then.")] * 200])
-def test_what_cannot_be_shortened_leaves_room_by_being_forgotten(parts: list[Part]) -> None:
+def test_items_that_cannot_be_shortened_are_forgotten(parts: list[Part]) -> None:
     chat = Chat()
     for item_id in "ab":
         chat.add(MessageItem(item_id, "user", tuple(parts)))
@@ -88,7 +88,7 @@ LONG = "".join(f"{n} " for n in range(20_000))
         FunctionOutputItem("a", "c", LONG),
     ],
 )
-def test_the_beginning_and_the_end_stay(item: Item) -> None:
+def test_shortening_keeps_the_beginning_and_the_end(item: Item) -> None:
     short = shortened(item, 3_000)
     assert text_chars(short) <= 3_100
     shown = short.text if isinstance(short, MessageItem) else _value(short)
@@ -133,7 +133,7 @@ def warmed(prompt: int, *, fixed: int = 1000, most: int = 8000) -> Warmed:
         pytest.param(talk(20), warmed(1000 + 4200), None, id="there is room"),
         pytest.param([], warmed(1000), None, id="nothing was said"),
         pytest.param(talk(20), warmed(9000, fixed=0, most=0), None, id="no limit is known"),
-        # A little more than 60 percent of the room was used, 30 may stay.
+        # Slightly more than 60 percent of the room was used; 30 may stay.
         pytest.param(talk(20), warmed(1000 + 4201), "user_11", id="half goes, the user begins"),
         pytest.param(talk(20), warmed(5000 + 1801, fixed=5000), "user_11", id="long instructions"),
         pytest.param(
@@ -150,7 +150,7 @@ def test_where_the_context_begins(items: list[Item], read: Warmed, start: str | 
     assert new_beginning(items, read) == start
 
 
-def test_the_rest_is_not_cut_again_at_once() -> None:
+def test_a_shortened_context_is_not_cut_again_at_once() -> None:
     items = talk(40)
     start = new_beginning(items, warmed(6000))
     ids = [item.id for item in items]
@@ -176,12 +176,12 @@ def test_the_rest_is_not_cut_again_at_once() -> None:
                 9.0: "Hello there, my dear\n old friend.",
             },
         ),
-        # Long words take longer than short ones, and numbers as long as they are spoken.
+        # Long words take longer than short ones; numbers take as long as they are spoken.
         ([("I unquestionably do", 1.6)], {0.2: "I", 0.9: "I", 1.4: "I unquestionably"}),
         ([("In 1984 we", 2.0)], {1.0: "In", 1.8: "In 1984"}),
     ],
 )
-def test_heard_text_is_cut_in_the_clause_that_was_playing(
+def test_heard_text_ends_in_the_clause_that_was_playing(
     spoken: list[tuple[str, float]], heard: dict[float, str]
 ) -> None:
     assert {seconds: heard_text(spoken, seconds) for seconds in heard} == heard

@@ -37,16 +37,16 @@ CONVERSATIONS: list[tuple[list[Item], list[str]]] = [
 
 
 @pytest.mark.parametrize(("items", "texts"), CONVERSATIONS)
-def test_each_message_says_who_speaks_once(items: list[Item], texts: list[str]) -> None:
+def test_each_message_names_its_speaker_once(items: list[Item], texts: list[str]) -> None:
     messages = prompt("", items)
     assert [each.content for each in messages if each.role == "user"] == texts
-    for count in range(len(items)):  # what has been read stays
+    for count in range(len(items)):  # the part already read stays
         before = prompt("", items[:count])
         for early, late in zip(before, messages, strict=False):
             assert late.content.startswith(early.content)
 
 
-def test_the_users_words_stay_known_beside_the_notes() -> None:
+def test_the_users_words_exclude_the_notes() -> None:
     tom = AudioPart("Dad says: 9.", speaker="Tom")
     items = [MessageItem("1", "user", (tom,), at=0.0), said("Now.", "Anna"), ANSWER, typed("Two.")]
     messages = prompt("Be brief.", items)

@@ -1,4 +1,4 @@
-"""Every finding of the doctor, good and bad, and that each failure says what to do."""
+"""Every finding of the doctor, good and bad; each failure says what to do."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def server() -> Iterator[FileServer]:
 
 @pytest.fixture
 def empty_cache(tmp_path: Path) -> dict[str, str]:
-    """An environment whose cache has nothing in it, and a port that is free."""
+    """An environment with an empty cache and a free port."""
     return {"XDG_CACHE_HOME": str(tmp_path), "REACHY_VOICE__SERVER__PORT": "0"}
 
 
@@ -89,7 +89,7 @@ def test_examines_everything(empty_cache: dict[str, str]) -> None:
     assert all(check.fix for check in checks.values() if check.state == "fail")
 
 
-def test_broken_settings_are_one_finding_among_the_others(empty_cache: dict[str, str]) -> None:
+def test_broken_settings_are_one_finding_among_others(empty_cache: dict[str, str]) -> None:
     checks = by_name(examine(None, ["server.prot=1"], empty_cache))
     assert_fails(checks["settings"], "did you mean server.port?", "config explain")
     assert checks["Python"].state == "ok"
@@ -116,7 +116,7 @@ def test_a_missing_extra() -> None:
     assert_fails(doctor.check_engine(spec), "no_such_thing", "its makers")
 
 
-def test_the_word_judge_is_one_engine_that_a_server_can_do_without(
+def test_the_word_judge_is_optional(
     empty_cache: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = importlib.util.find_spec
@@ -273,18 +273,18 @@ def fix_of(spec: AnyEngineSpec) -> str:
 @pytest.mark.parametrize(
     ("kind", "name"), [(Kind.STT, "parakeet"), (Kind.TTS, "qwen3-tts"), (Kind.LLM, "llama-cpp")]
 )
-def test_setup_installs_what_an_engine_of_ours_needs(kind: Kind, name: str) -> None:
+def test_setup_is_suggested_for_our_engines(kind: Kind, name: str) -> None:
     fix = fix_of(find_spec(kind, name))
     assert fix.startswith(f"Run: reachy-voice setup --set {kind}.engine={name} ")
 
 
-def test_setup_knows_nothing_of_the_engines_of_others() -> None:
+def test_setup_is_not_suggested_for_third_party_engines() -> None:
     spec = EngineSpec("theirs", Kind.TTS, EngineOptions, print, modules=("their_module",))
     assert "its makers" in fix_of(spec)
 
 
 def test_packages_on_no_index_are_not_suggested() -> None:
-    """A stranger who takes the name there would be installed."""
+    """Otherwise a stranger could register the name and be installed."""
     told = [
         path
         for folder in ("app", "hardware", "pipeline", "script")

@@ -1,4 +1,4 @@
-"""The doctor's look at the array."""
+"""The doctor's checks of the array."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def look(
     devices: tuple[str, str] | None = None,
     mixer: str | None = MIXER,
 ) -> dict[str, Check]:
-    """The findings by name. ``thing``: what is on USB, or what opening raises."""
+    """The findings by name. ``thing``: the device on USB, or the error that opening raises."""
     bus = FakeBus(*([thing] if isinstance(thing, FakeXvf) else []))
 
     def opened(_: Settings) -> ArrayControl:
@@ -78,7 +78,7 @@ def look(
 # --- most machines -----------------------------------------------------------------------------
 
 
-def test_where_there_is_no_array_that_is_one_good_finding(settings: Settings) -> None:
+def test_a_machine_without_an_array_is_one_good_finding(settings: Settings) -> None:
     for thing in (None, array_error("not found", "none"), array_error("no usb library", "none")):
         found = look(settings, thing)
         assert list(found) == ["microphone array"]
@@ -86,13 +86,13 @@ def test_where_there_is_no_array_that_is_one_good_finding(settings: Settings) ->
         assert "none here" in found["microphone array"].detail
 
 
-def test_on_this_machine_the_real_look_does_not_fail(settings: Settings) -> None:
+def test_the_real_check_does_not_fail_on_this_machine(settings: Settings) -> None:
     checks = list(check_hardware(settings))
     assert checks[0].name == "microphone array"
     assert all(check.state != "fail" for check in checks)
 
 
-def test_control_never_looks_at_nothing(settings: Settings) -> None:
+def test_control_never_checks_nothing(settings: Settings) -> None:
     never = settings.array.model_copy(update={"control": "never"})
     device = FakeXvf()
     found = look(settings.model_copy(update={"array": never}), device)
@@ -102,7 +102,7 @@ def test_control_never_looks_at_nothing(settings: Settings) -> None:
 # --- an array that is well ---------------------------------------------------------------------
 
 
-def test_a_good_array_is_good_in_all_respects(settings: Settings, asound: Path) -> None:
+def test_a_good_array_has_only_good_findings(settings: Settings, asound: Path) -> None:
     card = "Reachy Mini Audio: USB Audio (hw:2,0)"
     found = look(settings, FakeXvf(REACHY), asound, (card, card))
     assert {name: check.state for name, check in found.items()} == {
@@ -157,7 +157,7 @@ def test_bad_firmware_is_known(settings: Settings, device: FakeXvf, said: str) -
     assert "docs/xvf3800.md" in check.fix
 
 
-def test_a_respeaker_of_today_is_good(settings: Settings) -> None:
+def test_a_current_respeaker_is_good(settings: Settings) -> None:
     device = FakeXvf(SEEED, registers={(48, 1): b"ua-io16-6ch-sqr".ljust(50, b"\0")})
     assert look(settings, device)["array firmware"].state == "ok"
 
@@ -172,7 +172,7 @@ def test_a_respeaker_of_today_is_good(settings: Settings) -> None:
         ((1, 2), (8, 0), 0, "warn", "microphone 3, raw"),
     ],
 )
-def test_the_channels_are_said_in_words(
+def test_the_channels_are_described_in_words(
     settings: Settings,
     left: tuple[int, int],
     right: tuple[int, int],
@@ -198,7 +198,7 @@ def test_the_channels_are_said_in_words(
         ((0, 0), 0, 1, None, "ok"),
     ],
 )
-def test_the_channel_that_is_heard_must_have_a_voice(
+def test_the_chosen_channel_must_carry_a_voice(
     settings: Settings,
     right: tuple[int, int],
     asr: int,
@@ -214,12 +214,12 @@ def test_the_channel_that_is_heard_must_have_a_voice(
     assert state == "ok" or "array.preset: asr-beam" in check["array channels"].fix
 
 
-def test_a_canceller_that_is_off_is_said(settings: Settings) -> None:
+def test_a_disabled_canceller_is_reported(settings: Settings) -> None:
     check = look(settings, FakeXvf(registers={(33, 70): bytes([1])}))["array echo canceller"]
     assert (check.state, "SHF_BYPASS" in check.fix) == ("warn", True)
 
 
-def test_permission_is_a_warning_with_the_rule_and_sound_is_looked_at(
+def test_a_missing_permission_is_a_warning_and_sound_is_checked(
     settings: Settings, asound: Path
 ) -> None:
     found = look(settings, FakeXvf(permission=False), asound)
@@ -228,18 +228,18 @@ def test_permission_is_a_warning_with_the_rule_and_sound_is_looked_at(
     assert found["array volume"].state == "ok"
 
 
-def test_a_sound_card_that_is_not_on_usb_s_list_is_said(settings: Settings, asound: Path) -> None:
+def test_a_sound_card_missing_on_usb_is_reported(settings: Settings, asound: Path) -> None:
     found = look(settings, None, asound)["microphone array"]
     assert (found.state, "Reachy Mini Audio is a sound card" in found.detail) == ("warn", True)
 
 
-def test_a_robot_that_does_not_answer_is_said(settings: Settings) -> None:
+def test_a_robot_that_does_not_answer_is_reported(settings: Settings) -> None:
     found = look(settings, array_error("daemon away", "http://localhost:8000: ConnectError"))
     assert (found["microphone array"].state, len(found)) == ("warn", 1)
 
 
 @pytest.mark.parametrize("fault", [gone, late(60)])
-def test_an_array_that_goes_in_the_middle_ends_the_look(settings: Settings, fault: object) -> None:
+def test_an_array_lost_during_the_check_ends_it(settings: Settings, fault: object) -> None:
     device = FakeXvf(retries=0)
     device.faults = [late(0), fault]  # type: ignore[list-item]
     assert look(settings, device)["array control"].state == "warn"
@@ -261,7 +261,7 @@ ARRAY_CARD, OTHER_CARD = "ReSpeaker XVF3800: USB Audio (hw:2,0)", "HDA Intel PCH
         ((OTHER_CARD, OTHER_CARD), "chip", "warn", "records"),
     ],
 )
-def test_playing_elsewhere_is_a_warning_where_the_chip_is_to_take_the_echo_out(
+def test_playing_elsewhere_is_a_warning_if_the_chip_cancels_the_echo(
     devices: tuple[str, str] | None, echo: str, state: str, said: str
 ) -> None:
     check = check_echo_path(devices, echo)
@@ -278,7 +278,7 @@ def test_playing_elsewhere_is_a_warning_where_the_chip_is_to_take_the_echo_out(
         ("", "ok", "unknown"),
     ],
 )
-def test_the_volume_trap_is_seen(mixer: str | None, state: str, said: str) -> None:
+def test_the_volume_trap_is_found(mixer: str | None, state: str, said: str) -> None:
     check = check_volume(2, mixer)
     assert (check.state, said in check.detail) == (state, True)
     assert state == "ok" or "amixer -c 2 set PCM,1 100%" in check.fix

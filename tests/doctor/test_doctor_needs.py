@@ -1,4 +1,4 @@
-"""What the chosen engines need: the stack, how torch and llama.cpp are built, memory, weights."""
+"""Needs of the chosen engines: the stack, builds of torch and llama.cpp, memory, weights."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def test_everything_on_a_gpu(environ: dict[str, str]) -> None:
     assert gpu_mb(found) == engines + 3 * CONTEXT_MB
     assert found.temporary_mb == size_mb("parakeet-tdt-0.6b-v3")
     assert found.missing_bytes > 7e9
-    # Two workers, and the largest of torch's weights on their way to the GPU.
+    # Two workers, and torch's largest weights on their way to the GPU.
     workers = 2 * CUDA_WORKER_MB + size_mb(QWEN)
     assert found.memory_mb == SERVER_MB + memory_mb(*SMALL) + workers
 
 
-def test_a_machine_without_one(environ: dict[str, str]) -> None:
+def test_without_a_gpu_the_cpu_builds_are_chosen(environ: dict[str, str]) -> None:
     found = needs(environ, *ALL, gpus=Gpus())
     assert (found.stack, found.torch, found.llama) == ("workstation", "cpu", "cpu")
     assert found.gpu_engines, "they want one all the same: a finding says so"
@@ -105,7 +105,7 @@ def test_a_driver_that_is_broken_still_means_cuda(environ: dict[str, str]) -> No
     assert (found.torch, found.llama) == ("cuda", "cuda")
 
 
-def test_the_owner_decides(environ: dict[str, str]) -> None:
+def test_an_explicit_torch_wins(environ: dict[str, str]) -> None:
     found = needs(environ, *ALL, torch="cpu")
     assert (found.torch, found.llama, found.gpu_engines) == ("cpu", "cpu", ())
     assert needs(environ, *ALL, gpus=Gpus(), torch="cuda").torch == "cuda"
@@ -116,14 +116,16 @@ def test_engines_that_are_kept_on_the_cpu(environ: dict[str, str]) -> None:
     assert (found.stack, found.torch, found.gpu_engines) == ("workstation", "cpu", ())
 
 
-def test_files_of_ones_own_count_by_their_size(environ: dict[str, str], tmp_path: Path) -> None:
+def test_custom_files_count_by_their_size(environ: dict[str, str], tmp_path: Path) -> None:
     model = tmp_path / "own.gguf"
     model.write_bytes(bytes(3_000_000))
     own = ("llm.weights=null", f"llm.model_file={model}", "llm.gpu_layers=-1")
     assert gpu_mb(needs(environ, *own)) == pytest.approx(3 + CONTEXT_MB, abs=1)
 
 
-def test_an_own_gguf_has_companions_and_a_context(environ: dict[str, str], tmp_path: Path) -> None:
+def test_a_custom_gguf_has_companions_and_a_context(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
     for name in ("own", "eyes"):
         with (tmp_path / f"{name}.gguf").open("wb") as file:
             file.truncate(2_000_000_000)
@@ -136,7 +138,7 @@ def test_an_own_gguf_has_companions_and_a_context(environ: dict[str, str], tmp_p
     ]
     context = round(MOST_VALUES * 65536 * 34 / 32 / 1e6)
     assert gpu_mb(needs(environ, *own)) == 4_000 + context + CONTEXT_MB
-    # Over weights of the catalogue, one's own file wins: that is what is loaded.
+    # A custom file wins over catalogue weights: it is what is loaded.
     assert gpu_mb(needs(environ, *own[1:])) == 4_000 + context + CONTEXT_MB
 
 
@@ -163,7 +165,7 @@ def test_memory_that_a_gpu_shares_is_counted_as_the_machines(environ: dict[str, 
     assert needs_of(on_mac, Gpus(), "auto", environ, "darwin").memory_mb > 4_800
 
 
-def test_each_gpu_holds_what_goes_there(environ: dict[str, str]) -> None:
+def test_each_gpu_is_charged_with_its_engines(environ: dict[str, str]) -> None:
     card = Gpu("RTX 3060", 12_884, "580.65.06", (8, 6))
     split = ["stt.device=cuda:1", "tts.device=cuda:1"]
     settings = load_settings("reachy", split, environ=environ).settings
@@ -195,7 +197,7 @@ def test_an_engine_that_needs_a_gpu_is_reported(environ: dict[str, str]) -> None
     assert device("stt.device=auto", "tts.device=auto") == []
 
 
-def test_servers_elsewhere_need_nothing_here(environ: dict[str, str]) -> None:
+def test_remote_servers_need_nothing_here(environ: dict[str, str]) -> None:
     far = "tts={engine: openai-speech, url: 'http://127.0.0.1:9/v1', voices: [x]}"
     assert needs(environ, far).memory_mb == SERVER_MB + memory_mb(*SMALL, *EMBEDDED[:2])
 
@@ -208,7 +210,7 @@ def test_every_heavy_engine_names_an_extra_that_setup_knows() -> None:
         assert spec.extra in ("nemo", "qwen")
 
 
-def test_whisper_and_mcp_have_packages_of_their_own(environ: dict[str, str]) -> None:
+def test_whisper_and_mcp_have_separate_packages(environ: dict[str, str]) -> None:
     def extras(config: str, *overrides: str) -> tuple[str, ...]:
         settings = load_settings(config, overrides, environ).settings
         return needs_of(settings, HERE, "auto", environ, "linux").extras

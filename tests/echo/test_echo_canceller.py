@@ -1,4 +1,4 @@
-"""The whole path: nothing where nothing is played, a state that is kept, gaps that are found."""
+"""The whole path: no change without playback, a saved state, detected gaps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SILENT = np.zeros(BLOCK, np.int16)
 
 
 def scene(length_s: float, seed: int, delay_ms: float = 40) -> tuple[Samples, Samples]:
-    """What is played, and its echo."""
+    """Playback and its echo."""
     reference = speechlike(length_s, seed)
     return reference, through(reference, room(delay_ms, seed))
 
@@ -42,7 +42,7 @@ def scene(length_s: float, seed: int, delay_ms: float = 40) -> tuple[Samples, Sa
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20))
 @settings(max_examples=20)
-def test_without_playback_not_a_bit_changes(seeds: list[int]) -> None:
+def test_without_playback_no_bit_changes(seeds: list[int]) -> None:
     canceller = EchoCanceller()
     before = SILENT
     for seed in seeds:
@@ -95,7 +95,7 @@ def test_echo_is_removed_and_speech_kept() -> None:
 
 
 def trained() -> tuple[EchoCanceller, Pcm, Pcm, Samples]:
-    """A canceller after 6 s, and 2 s more."""
+    """A canceller after 6 s, and 2 s more of both sounds."""
     reference, echo = scene(8, 4)
     heard, played = pcm(echo + hum(len(echo), 4)), pcm(reference)
     canceller = EchoCanceller()
@@ -104,7 +104,7 @@ def trained() -> tuple[EchoCanceller, Pcm, Pcm, Samples]:
     return canceller, heard[middle:], played[middle:], echo[middle:]
 
 
-def test_a_state_that_is_restored_works_from_the_first_word() -> None:
+def test_a_restored_state_works_from_the_first_word() -> None:
     canceller, heard, played, echo = trained()
     state = canceller.state()
     warm = EchoCanceller()
@@ -115,12 +115,12 @@ def test_a_state_that_is_restored_works_from_the_first_word() -> None:
     assert (again.ppm, again.lag_samples) == (state.ppm, state.lag_samples)
     left = residual(cleaned(warm, heard, played))
     cold = residual(cleaned(EchoCanceller(), heard, played))
-    # What was played before is unknown to it, so the room's tail is left for 300 ms.
+    # Earlier playback is unknown to it, so the room's tail remains for 300 ms.
     assert power_db(seconds(left, 0.4, 1)) < power_db(seconds(echo, 0.4, 1)) - 15
     assert power_db(seconds(left, 0.4, 1)) < power_db(seconds(cold, 0.4, 1)) - 6
 
 
-def test_a_state_that_cannot_be_is_refused() -> None:
+def test_an_invalid_state_is_refused() -> None:
     state = EchoCanceller().state()
     for wrong in (
         replace(state, weights=state.weights[:1]),
@@ -169,7 +169,7 @@ def test_a_gap_that_is_reported_closes_the_gate() -> None:
     assert max(llr[closed : closed + 30]) > 2
 
 
-def test_a_gap_of_known_length_is_set_right_at_once() -> None:
+def test_a_gap_of_known_length_is_corrected_at_once() -> None:
     reference, echo = scene(8, 10)
     at, late = 6 * LISTEN_RATE, 237
     canceller = EchoCanceller()
@@ -181,23 +181,23 @@ def test_a_gap_of_known_length_is_set_right_at_once() -> None:
     assert power_db(seconds(left, 0.1, 1)) < power_db(seconds(after, 0.1, 1)) - 15
 
 
-def test_clocks_that_ran_apart_by_more_than_a_block_are_followed_without_a_jump() -> None:
-    """The reading point falls out of reach of the resampler, and the filter moves by a block."""
+def test_drift_beyond_a_block_is_followed_without_a_jump() -> None:
+    """The reading point leaves the resampler's reach, and the filter moves by a block."""
     canceller, heard, played, echo = trained()
     state = canceller.state()
     for lag in (17.0005, 216.9995):
         warm = EchoCanceller()
         by = round(lag - state.lag_samples)
         warm.restore(replace(state, lag_samples=lag, ppm=5.0 if by < 0 else -5.0))
-        # The same echo, as a reader of the reference that much later gets it.
+        # The same echo, as read that much later in the reference.
         moved = np.roll(heard, by)
         left = residual(cleaned(warm, moved, played))
         assert abs(warm.state().lag_samples - lag) > 100
         assert power_db(seconds(left, 0.5, 1.5)) < power_db(seconds(echo, 0.5, 1.5)) - 10
 
 
-def test_another_room_is_noticed_and_learnt_anew() -> None:
-    """The robot is carried away: no shift of time explains it."""
+def test_another_room_is_noticed_and_learned_anew() -> None:
+    """The robot is carried to another room: no time shift explains the change."""
     reference, echo = scene(14, 11)
     other = -through(reference, room(90, 12))
     at = 8 * LISTEN_RATE
@@ -207,8 +207,8 @@ def test_another_room_is_noticed_and_learnt_anew() -> None:
 
 
 @pytest.mark.parametrize("level", [0.0, 1e-4])
-def test_an_echo_that_does_not_come_is_not_put_in(level: float) -> None:
-    """The client has stopped playing, or its microphone is off, and the server does not know."""
+def test_a_missing_echo_adds_no_sound(level: float) -> None:
+    """The client stopped playing, or its microphone is off, and the server does not know."""
     played = pcm(0.5 * speechlike(8.0, seed=5))
     canceller = EchoCanceller()
     echo = through(to_float(played), room(12, seed=5)) + hum(len(played), 7, level)

@@ -62,7 +62,7 @@ def test_it_is_found_within_a_millisecond(delay_ms: float, snr_db: float) -> Non
 
 @given(st.integers(ONE_MS, 1500 * ONE_MS), st.floats(-100, 100), st.integers(0, 50))
 @settings(max_examples=10)
-def test_it_is_found_by_two_clocks(delay: int, ppm: float, seed: int) -> None:
+def test_it_is_found_with_two_clocks(delay: int, ppm: float, seed: int) -> None:
     echo = at_pace(through(delayed(SENT, delay), room(0, seed)), ppm)
     # 100 ppm are 6 samples in the 4 s that are compared, and 10 from the beginning: an echo of no
     # delay would come before its sound.
@@ -83,7 +83,7 @@ def test_other_speech_is_no_echo(seed: int) -> None:
     assert found(SENT, heard) is None
 
 
-def test_nothing_sent_or_nothing_heard_is_no_echo() -> None:
+def test_silence_on_either_side_is_no_echo() -> None:
     silence = np.zeros_like(SENT)
     assert found(silence, SENT) is None
     assert found(SENT, silence) is None
@@ -126,7 +126,7 @@ def test_other_sound_is_no_gap(seed: int) -> None:
     assert [displacement(other[span], ECHO[span]) for span in spans] == [None] * len(spans)
 
 
-def test_a_filter_that_never_worked_has_no_gaps_and_is_never_lost() -> None:
+def test_a_filter_that_never_converged_has_no_gaps() -> None:
     finder = SlipFinder()
     for start in range(0, len(ECHO) - BLOCK, BLOCK):
         block = ECHO[start : start + BLOCK]
@@ -183,7 +183,7 @@ def test_the_drift_is_found_and_followed(ppm: float) -> None:
 
 
 def test_a_realigned_reference_does_not_drift_in_silence() -> None:
-    """A client plays each answer when it gets it, however its clocks ran apart before."""
+    """A client plays each answer when it arrives, however far its clocks drifted before."""
     sound = pcm(0.5 * speechlike(6.0, seed=2))
     response = room(12, seed=2)
     faster = at_pace(to_float(sound), 100)

@@ -41,7 +41,7 @@ def filtered(filter_: KalmanFilter, reference: Samples, heard: Samples) -> tuple
     return np.concatenate([each[0] for each in found]), np.concatenate([each[1] for each in found])
 
 
-def test_a_loudspeaker_that_bends_is_followed_by_the_cube() -> None:
+def test_a_nonlinear_loudspeaker_is_modelled_by_a_cubic_term() -> None:
     reference = speechlike(10, 3)
     bent = through((np.tanh(2 * reference) / 2).astype(np.float32), room(30, 3))
     left, _ = filtered(KalmanFilter(), reference, bent + hum(len(bent), 3))
@@ -50,7 +50,8 @@ def test_a_loudspeaker_that_bends_is_followed_by_the_cube() -> None:
 
 @pytest.mark.parametrize(("level_db", "least_db"), [(6, 16), (0, 12), (-6, 8)])
 def test_near_end_speech_is_kept(level_db: float, least_db: float) -> None:
-    """Signal-to-noise ratio of the residual, where its noise is echo and what the filter took."""
+    """By signal-to-noise ratio of the residual; noise is remaining echo and speech lost to the
+    filter."""
     reference = speechlike(10, 4)
     echo = through(reference, room(40, 4))
     near = speechlike(10, 5)
@@ -70,7 +71,7 @@ def test_noise_alone_does_not_make_it_unstable() -> None:
 
 
 def learnt() -> tuple[KalmanFilter, Samples, Samples]:
-    """A filter after 4 s, and one second more of both sounds."""
+    """A filter after 4 s, and 1 s more of both sounds."""
     reference = speechlike(5, 8)
     echo = through(reference, room(50, 8)) + hum(len(reference), 8)
     filter_ = KalmanFilter()
@@ -79,7 +80,7 @@ def learnt() -> tuple[KalmanFilter, Samples, Samples]:
 
 
 @pytest.mark.parametrize("blocks_later", [1, -1, 2])
-def test_moved_by_blocks_it_expects_the_same_echo(blocks_later: int) -> None:
+def test_a_filter_moved_by_blocks_expects_the_same_echo(blocks_later: int) -> None:
     filter_, reference, echo = learnt()
     for _ in range(abs(blocks_later)):
         filter_.later() if blocks_later > 0 else filter_.earlier()
@@ -99,7 +100,7 @@ def test_blocks_without_learning_keep_the_weights() -> None:
         block = slice(start, start + BLOCK)
         filter_.process(reference[block], -echo[block], learns=False)
     change = np.abs(filter_.weights - before).max() / np.abs(before).max()
-    assert change < 0.05  # only the constraint has its turn
+    assert change < 0.05  # only the constraint is applied
 
 
 # --- A filter's residual -----------------------------------------------------------------------
@@ -114,7 +115,7 @@ def gated(gate: EchoGate, residual: Samples, echo: Samples) -> tuple[Samples, li
 
 
 def left_over(echo: Samples, seed: int) -> Samples:
-    """20 dB under the echo, of its loudness but not of its phases, and some noise."""
+    """The echo 20 dB lower with random phases, and some noise."""
     count = len(echo)
     flipped = np.random.default_rng(seed).choice([-0.1, 0.1], count // 40 + 1)
     return echo * np.repeat(flipped, 40)[:count].astype(np.float32) + hum(count, seed)
@@ -132,7 +133,7 @@ def test_residual_echo_is_explained_and_removed(seed: int) -> None:
 
 @pytest.mark.parametrize("under_db", [0, 6, 12])
 def test_near_end_speech_stands_out(under_db: float) -> None:
-    """Softer than the echo by so much."""
+    """Softer than the echo by this much."""
     echo = 0.1 * speechlike(8, 4)
     near = 0.1 * 10 ** (-under_db / 20) * speechlike(8, 5)
     near[: 5 * 16_000] = 0
@@ -144,7 +145,7 @@ def test_near_end_speech_stands_out(under_db: float) -> None:
     assert kept > 0.8
 
 
-def test_there_is_no_click_where_playing_begins() -> None:
+def test_playback_begins_without_a_click() -> None:
     heard = np.concatenate((hum(16_000, 7, 1e-3), speechlike(1, 7)))
     gate = EchoGate()
     found = []
@@ -171,7 +172,7 @@ def test_no_trigger_without_speech_above_the_echo(wrong: tuple[float, float, flo
     assert not near_end(*wrong)
 
 
-def test_a_sure_score_makes_up_for_an_unsure_one() -> None:
+def test_a_high_score_makes_up_for_a_low_one() -> None:
     assert near_end(0.3, 0.95, 6.0)
     assert near_end(0.95, 0.5, 9.0)
     assert not near_end(0.3, 0.5, 6.0)
@@ -195,7 +196,7 @@ def vad(weights: Callable[[str], Path]) -> SileroVad:
 
 
 def fired_s(vad: SileroVad, found: list[EchoFree]) -> list[float]:
-    """Ends of the windows that trigger, in seconds."""
+    """End times of the windows that trigger, in seconds."""
     in_a_row, first, second = 0, vad.open(), vad.open()
     plain, filtered = Framer(WINDOW_SAMPLES), Framer(WINDOW_SAMPLES)
     times = []
@@ -229,7 +230,7 @@ def test_near_end_speech_triggers_and_echo_does_not(vad: SileroVad) -> None:
 
 
 def _loudest_part(said: Pcm) -> np.ndarray:
-    """From the first 10 ms that are within 32 dB of the loudest."""
+    """Two seconds from the first 10 ms within 32 dB of the loudest."""
     sound = to_float(said)
     powers = np.array([np.mean(np.square(block)) for block in blocks(sound)])
     first = int(np.flatnonzero(powers > powers.max() * 10**-3.2)[0])

@@ -30,7 +30,7 @@ def answer(seed: int = 1) -> np.ndarray:
 
 
 def parts(heard: np.ndarray, length_ms: int) -> tuple[Pcm, Pcm]:
-    """What was sent up to 1.5 s before, and ``length_ms`` of what was heard."""
+    """The audio sent up to 1.5 s before, and ``length_ms`` of the audio heard."""
     end = BEGIN + ms(length_ms)
     return pcm(answer()[BEGIN - MOST : end]), pcm(heard[BEGIN:end])
 
@@ -88,7 +88,7 @@ def test_a_longer_echo_needs_less_likeness(
 
 
 @pytest.mark.parametrize("value", [0, 1000])
-def test_silence_and_a_steady_level_are_like_nothing(value: int) -> None:
+def test_silence_and_a_steady_level_have_no_likeness(value: int) -> None:
     steady = np.full(MOST + ms(224), value, np.int16)
     assert not compare(steady, pcm(speechlike(SECONDS, 21)[: ms(224)])).is_echo
     assert not compare(pcm(answer()[: MOST + ms(224)]), steady[: ms(224)]).is_echo
@@ -112,7 +112,7 @@ PIECE = LISTEN_RATE // 50
 def hear(
     path: ClientEcho, sent: Pcm, heard: np.ndarray, until_s: float, from_s: float = 0.0
 ) -> list[EchoWindow]:
-    """``sent`` leaves at ``from_s``; 20 ms of ``heard`` come each 20 ms."""
+    """``sent`` leaves at ``from_s``; ``heard`` arrives in 20 ms pieces in real time."""
     windows: list[EchoWindow] = []
     path.sent(sent, LISTEN_RATE, from_s)
     for start in range(round(from_s * LISTEN_RATE), round(until_s * LISTEN_RATE), PIECE):
@@ -131,7 +131,7 @@ def test_an_echo_is_cancelled_from_its_first_sound_on() -> None:
 
 
 @pytest.mark.parametrize("moved_ms", [-45, -20, 20, 45, 200])
-def test_an_echo_whose_player_lost_or_gained_time_is_followed(moved_ms: int) -> None:
+def test_an_echo_is_followed_when_its_player_loses_or_gains_time(moved_ms: int) -> None:
     path, moved = ClientEcho(WINDOW), 4 * LISTEN_RATE
     long = speechlike(8.0, 1)
     before = through(long, room(100, seed=2))
@@ -147,7 +147,7 @@ def test_an_echo_whose_player_lost_or_gained_time_is_followed(moved_ms: int) -> 
     assert power_db(to_float(left)) < power_db(echo[round(4.26 * LISTEN_RATE) :][: len(left)]) - 10
 
 
-def test_a_voice_over_an_echo_that_is_removed_is_none() -> None:
+def test_a_voice_over_a_removed_echo_is_speech() -> None:
     path = ClientEcho(WINDOW)
     long = speechlike(8.0, 1)
     echo = through(long, room(100, seed=2)) + hum(len(long), 3)
@@ -170,7 +170,7 @@ def test_a_late_echo_of_a_short_answer_is_found() -> None:
 
 
 def test_a_room_whose_echo_was_never_cancelled_is_not_kept() -> None:
-    """What was taken for an echo was none, or it is gone before anything is learnt."""
+    """The supposed echo was none, or it ended before anything was learned."""
     kept: list[EchoMemory | None] = []
     path = ClientEcho(WINDOW, keep=kept.append)
     long = speechlike(6.0, 1)
@@ -199,7 +199,7 @@ def test_a_microphone_without_echo_is_not_searched_again() -> None:
     assert path.classify_onset(round(5.85 * LISTEN_RATE)) == "speech"
 
 
-def test_short_answers_do_not_show_that_a_microphone_hears_none() -> None:
+def test_short_answers_do_not_prove_the_absence_of_echo() -> None:
     path = ClientEcho(WINDOW)
     short, room_tone = pcm(answer()[: LISTEN_RATE // 2]), hum(15 * LISTEN_RATE, 3)
     for at_s in (0.0, 2.5, 5.0, 7.5, 10.0):

@@ -37,7 +37,7 @@ def loud(samples: int) -> Pcm:
 
 
 class Microphone:
-    """Gives a path silence in 20 ms pieces; ``now`` is the server's clock."""
+    """Feeds a path silence in 20 ms pieces; ``now``: the server's clock."""
 
     def __init__(self, path: ClientEcho) -> None:
         self.path = path
@@ -51,7 +51,7 @@ class Microphone:
 
 
 def place_of(path: ClientEcho, now: float) -> int:
-    """Where sound that leaves now is put, against the sample that is heard now."""
+    """Where sound sent now is placed, relative to the sample heard now."""
     before = path._reference.end
     path.sent(loud(10), RATE, now)
     assert path._reference.end >= before
@@ -65,25 +65,25 @@ def ahead_s(path: ClientEcho) -> float:
 # --- microphones that are off ------------------------------------------------------------------
 
 
-def test_a_client_without_sound_costs_no_memory() -> None:
+def test_a_client_without_audio_costs_no_memory() -> None:
     path = ClientEcho(512)
     for number in range(60 * 25):
         path.sent(loud(960), 24_000, number * 0.04)
     assert ahead_s(path) < 7
 
 
-def test_an_answer_that_goes_on_when_the_mute_ends_is_in_its_place() -> None:
+def test_an_answer_that_outlasts_a_mute_keeps_its_place() -> None:
     path = ClientEcho(512)
     microphone = Microphone(path)
     microphone.hear(2.0)
-    # Two seconds of mute; an answer of 20 s was sent at once, one second ago.
+    # Two seconds of mute; one second ago an answer of 20 s was sent at once.
     path.sent(loud(20 * RATE), RATE, 3.0)
     microphone.now = 4.0
     microphone.hear(1.0)
     assert path._reference.end == 2 * RATE + 19 * RATE
 
 
-def test_a_microphone_that_is_switched_on_during_an_answer() -> None:
+def test_a_microphone_may_be_switched_on_during_an_answer() -> None:
     path = ClientEcho(512)
     path.sent(loud(20 * RATE), RATE, 100.0)
     microphone = Microphone(path)
@@ -100,12 +100,12 @@ def test_delayed_packets_are_not_taken_for_a_pause() -> None:
     microphone.now = 5.0
     microphone.hear(3.0, in_time=False)
     assert path._reference._clock.index(5.0) == 5 * RATE
-    # It was heard from the third second to the fifth.
+    # It was heard from second 3 to second 5.
     assert path._reference.read(2 * RATE, 3 * RATE).max() == 0
     assert path._reference.read(3 * RATE, 5 * RATE).min() == 1000
 
 
-def test_a_moved_place_keeps_what_is_still_to_come() -> None:
+def test_a_moved_place_keeps_pending_audio() -> None:
     sent = SentSound(RATE)
     sent.pass_to(100)
     sent.send(loud(50), 200)
@@ -125,7 +125,7 @@ def story() -> ScriptedLlm:
 
 
 @in_virtual_time
-async def test_push_to_talk_for_long_keeps_nothing_and_can_be_left() -> None:
+async def test_long_push_to_talk_keeps_nothing_and_can_end() -> None:
     path = ClientEcho(512)
     hearing = EchoHearing(path, HEARD.echo)
 
@@ -163,8 +163,8 @@ async def test_an_out_of_band_response_is_not_played(cancel: bool) -> None:
 
 @pytest.mark.parametrize("newest", [True, False])
 @in_virtual_time
-async def test_a_client_that_stops_playing_by_itself_says_so(newest: bool) -> None:
-    """All of an answer was sent at once; the client cuts it, or an older one."""
+async def test_a_truncation_ends_the_expected_echo(newest: bool) -> None:
+    """A whole answer was sent at once; the client truncates it or an older one."""
 
     path = ClientEcho(512)
     hearing = EchoHearing(path, HEARD.echo)

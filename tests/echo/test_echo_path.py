@@ -1,4 +1,4 @@
-"""Sent audio, its echo, and the residual."""
+"""Sent audio, its echo and the residual."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ WHOLE_S = 26.0
 
 @dataclass
 class EchoingClient:
-    """At the end of a network, in a room: it plays what it is sent, and its microphone hears that.
+    """A client across a network, in a room: it plays what it receives, and its microphone hears
+    that.
 
-    ``response``: from loudspeaker to microphone. ``down_s``, ``up_s``: how long audio takes to the
-    client's player, and from its microphone, at least."""
+    ``response``: from loudspeaker to microphone. ``down_s``, ``up_s``: minimum delays to the
+    client's player and from its microphone.
+    """
 
     response: Samples
     down_s: float = 0.12
@@ -41,19 +43,19 @@ class EchoingClient:
     jitter_s: float = 0.01
     seed: int = 1
     said: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
-    """What a person says to it, by the microphone's samples."""
+    """A person's speech, by microphone samples."""
     played: Samples = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def play(self, sound: Pcm, sent_s: float, more_s: float = 0.0) -> None:
-        """``sound`` was sent at that time of the server's clock, and comes ``more_s`` later than
-        others."""
+        """``sound`` was sent at that time on the server's clock and arrives ``more_s`` later than
+        usual."""
         at = round((sent_s + self.down_s + more_s) * RATE)
         start = max(at, len(self.played))
         silence = np.zeros(start - len(self.played), np.float32)
         self.played = np.concatenate((self.played, silence, to_float(sound)))
 
     def heard(self, seconds: float) -> Iterator[tuple[Pcm, float]]:
-        """Pieces of the microphone's stream from 0 on, and when the server has each."""
+        """Pieces of the microphone's stream from 0 on, with their arrival times at the server."""
         count = round(seconds * RATE)
         whole = hum(count, self.seed)
         for sound in (through(self.played, self.response)[:count], self.said[:count]):
@@ -71,8 +73,8 @@ def conversation(
     seed: int = 20,
     clock_s: float = 0.0,
 ) -> tuple[ClientEcho, list[EchoWindow]]:
-    """Three answers of six seconds, sent in pieces of 40 ms, a quarter of a second ahead.
-    ``clock_s``: when it begins, by the server's clock."""
+    """Three answers of six seconds, sent in 40 ms pieces, a quarter of a second ahead. ``clock_s``:
+    start time on the server's clock."""
     path = path or ClientEcho(WINDOW)
     outgoing: list[tuple[float, Pcm]] = []
     for number, (start_s, later_s) in enumerate(zip(STARTS_S, more_s, strict=True)):
@@ -97,7 +99,7 @@ def sound_of(windows: Sequence[EchoWindow], begin_s: float, end_s: float) -> np.
 
 
 def left_db(windows: Sequence[EchoWindow], client: EchoingClient, begin_s: float) -> float:
-    """How much softer than the echo the last four seconds of an answer are."""
+    """Level of the residual relative to the echo in the last four seconds of an answer."""
     heard = np.concatenate([piece for piece, _ in client.heard(WHOLE_S)])
     begin, end = begin_s + 2, begin_s + ANSWER_S
     echo = to_float(heard[int(begin * RATE) : int(end * RATE)])
@@ -106,10 +108,10 @@ def left_db(windows: Sequence[EchoWindow], client: EchoingClient, begin_s: float
 
 @pytest.mark.parametrize("down_s", [0.03, 0.12, 0.45, 1.0, 1.4])
 def test_an_echo_is_found_and_cancelled(down_s: float) -> None:
-    """One that comes late is found later."""
+    """A later echo is found later."""
     client = EchoingClient(room(5, seed=1), down_s=down_s)
     path, windows = conversation(client)
-    # The microphone's samples are counted when they arrive, at the earliest 20 ms late.
+    # Microphone samples count when they arrive, at least 20 ms late.
     assert path.delay_ms == pytest.approx((down_s + 0.02 + 0.005) * 1000, abs=12)
     if down_s < 1:
         assert left_db(windows, client, STARTS_S[1]) < -8
@@ -156,7 +158,7 @@ def test_words_over_an_echo_come_through() -> None:
 
 
 @pytest.mark.parametrize("later_s", [0.02, -0.025, 0.2])
-def test_a_player_that_begins_at_another_time_is_followed(later_s: float) -> None:
+def test_a_changed_player_delay_is_followed(later_s: float) -> None:
     client = EchoingClient(room(5, seed=4), down_s=0.2)
     path, windows = conversation(client, (0.0, 0.0, later_s))
     assert left_db(windows, client, STARTS_S[2]) < -8
@@ -164,8 +166,8 @@ def test_a_player_that_begins_at_another_time_is_followed(later_s: float) -> Non
 
 
 @pytest.mark.parametrize(("down_s", "most_db"), [(0.12, -20), (0.3, -12)])
-def test_a_room_that_is_known_is_clean_at_once(down_s: float, most_db: float) -> None:
-    """Or, over another network, as soon as the echo is found there."""
+def test_a_known_room_is_clean_at_once(down_s: float, most_db: float) -> None:
+    """Over another network, as soon as the echo is found there."""
     response = room(5, seed=6)
     path = ClientEcho(WINDOW)
     conversation(EchoingClient(response), path=path)
@@ -183,7 +185,7 @@ def test_no_room_is_kept_without_echo() -> None:
     assert kept == []
 
 
-def test_headphones_end_it() -> None:
+def test_headphones_end_the_cancelling() -> None:
     response = room(5, seed=7)
     path, _ = conversation(EchoingClient(response))
     assert path.found
@@ -204,7 +206,7 @@ def room_of(path: ClientEcho) -> EchoMemory:
     return kept[0]
 
 
-def test_rooms_are_few() -> None:
+def test_the_number_of_rooms_is_limited() -> None:
     rooms, known = Rooms(), cast(EchoMemory, object())
     rooms.keep("", known)
     for number in range(MOST_ROOMS + 3):
@@ -218,7 +220,7 @@ def test_rooms_are_few() -> None:
 # --- the place of what is sent -----------------------------------------------------------------
 
 
-def test_the_clock_believes_the_piece_that_was_least_late() -> None:
+def test_the_clock_follows_the_least_late_piece() -> None:
     clock = MicrophoneClock()
     assert clock.index(5.0) == 0
     for number, late_s in enumerate((0.03, 0.01, 0.08, 0.02), 1):
@@ -234,12 +236,12 @@ def test_a_client_that_was_muted_is_clean_again(muted_s: float) -> None:
         path.sent(np.ones(RATE, np.int16), RATE, WHOLE_S + second)
     again = EchoingClient(room(5, seed=2))
     _, windows = conversation(again, path=path, seed=60, clock_s=WHOLE_S + muted_s)
-    first = windows[0].frame.index  # behind those of before
+    first = windows[0].frame.index  # after the earlier ones
     frames = [replace(w.frame, index=w.frame.index - first) for w in windows]
     assert left_db(list(map(EchoWindow, frames)), again, STARTS_S[0]) < -12
 
 
-def test_a_clock_that_is_slower_is_followed() -> None:
+def test_a_slower_clock_is_followed() -> None:
     clock = MicrophoneClock()
     for second in range(1, 601):
         clock.arrived(second * RATE, second * 1.0001)

@@ -1,4 +1,4 @@
-"""What ``reachy-voice engines check`` says of engines."""
+"""What ``reachy-voice engines check`` reports about engines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PARTS = {
     },
     Kind.SPEAKER: {"rate": 16_000, "embed": lambda pcm, cancel: np.eye(4, dtype=np.float32)[0]},
 }
-"""Methods of a right engine of each kind and of what it opens, which is the same object here."""
+"""Methods of a correct engine of each kind and of what it opens, here the same object."""
 
 
 def engine(kind: Kind, **wrong: Any) -> Any:
@@ -50,7 +50,7 @@ def engine(kind: Kind, **wrong: Any) -> Any:
 
 
 def endless(request: Any, cancel: Any) -> Iterator[Any]:
-    """It stops, but not when it is told to."""
+    """Ends, but ignores cancellation."""
     yield from [np.ones(9, np.int16)] * 100
 
 
@@ -84,7 +84,9 @@ def test_an_engine_that_keeps_its_contract(kind: Kind) -> None:
         (Kind.TTS, "synthesize", endless, r"synthesize\(\) goes on after it was cancelled"),
     ],
 )
-def test_what_is_wrong_is_said(kind: Kind, part: str, value: Callable[..., Any], says: str) -> None:
+def test_a_broken_contract_is_reported(
+    kind: Kind, part: str, value: Callable[..., Any], says: str
+) -> None:
     found = list(faults(kind, engine(kind, **{part: value})))
     assert any(re.search(says, fault) for fault in found), found
 

@@ -52,7 +52,7 @@ async def test_new_leases_wait_while_they_are_closed() -> None:
 
 
 @in_virtual_time
-async def test_those_that_came_later_are_not_waited_for() -> None:
+async def test_later_leases_are_not_waited_for() -> None:
     leases = Leases()
     first = await leases.take()
     ended = asyncio.create_task(leases.ended())
@@ -64,7 +64,7 @@ async def test_those_that_came_later_are_not_waited_for() -> None:
 
 
 def put(**engines: Any) -> Act:
-    """Other engines in place of those of the scene."""
+    """Replace these engines of the scene."""
 
     def put(played: Scene) -> None:
         for kind, engine in engines.items():
@@ -82,7 +82,7 @@ def words() -> ScriptedLlm:
     return ScriptedLlm(("One. ", "Two two two two two two. ", "Three."))
 
 
-def test_an_answer_ends_with_the_voice_that_it_began_with() -> None:
+def test_an_answer_keeps_its_voice_to_the_end() -> None:
     old, new = ScriptedTts(), ScriptedTts(rate=24_000)
     begun = (say(0.6), silence(1.2), in_the_middle)
     played = play(*begun, put(tts=new), wait(6), say(0.6), wait(6), tts=old, llm=words())
@@ -91,13 +91,13 @@ def test_an_answer_ends_with_the_voice_that_it_began_with() -> None:
     assert all(event.rate == 16_000 for event in played.events(ReplyAudio))
 
 
-def test_an_utterance_ends_with_the_recogniser_that_it_began_with() -> None:
+def test_an_utterance_keeps_its_recogniser_to_the_end() -> None:
     old, new = ScriptedStt(texts=["old"]), ScriptedStt(texts=["new"])
     both = (say(0.3), put(stt=new), say(0.3), silence(1.5), say(0.6), silence(1.5))
     assert play(*both, stt=old).transcripts == ["old", "new"]
 
 
-def test_a_conversation_goes_on_at_another_model() -> None:
+def test_a_conversation_continues_with_another_model() -> None:
     old, new, opened = words(), ScriptedLlm(deltas=("New.",)), list[int]()
     begun = (say(0.6), silence(1.2), put(llm=new), wait(6), say(0.6), wait(4))
     played = play(*begun, lambda _: opened.extend((old.opened, new.opened)), llm=old)
@@ -108,7 +108,7 @@ def test_a_conversation_goes_on_at_another_model() -> None:
     assert new.opened == 0
 
 
-def test_a_turn_that_comes_while_engines_are_away_is_answered_when_they_are_back() -> None:
+def test_a_turn_without_engines_is_answered_when_they_return() -> None:
     new = ScriptedTts()
 
     def nothing_yet(played: Scene) -> None:
@@ -129,7 +129,7 @@ def test_a_session_listens_through_another_vad() -> None:
 
 
 def notify(said: bool, text: str = "One moment.") -> Act:
-    """Whether the notice is said."""
+    """Give a notice; asserts whether it is accepted."""
 
     def ask(played: Scene) -> None:
         assert played.session.notify(text) == said
@@ -153,7 +153,7 @@ def test_a_notice_is_not_said_over_speech() -> None:
 
 
 @pytest.mark.parametrize("detection", [None, TurnDetection(create_response=False)])
-def test_a_notice_is_not_for_clients_that_ask_for_each_answer(
+def test_clients_that_request_answers_get_no_notice(
     detection: TurnDetection | None,
 ) -> None:
     config = SessionConfig(instructions="", turn_detection=detection)
@@ -171,14 +171,14 @@ def test_another_model_reads_the_conversation_before_it_is_asked() -> None:
     assert not played.session.notify("One moment.")
 
 
-def test_a_slower_voice_is_not_judged_by_the_pace_of_the_one_before() -> None:
+def test_a_new_voice_is_not_judged_by_the_old_ones_pace() -> None:
     old, new = ScriptedTts(seconds_per_word=0.2), ScriptedTts(seconds_per_word=0.7)
     played = play(say(0.6), wait(12), put(tts=new), say(0.6), wait(12), tts=old)
     ramp = played.session._replies._ramp
     assert ramp.speech_s(28) > 2.0, "7 words, of which the faster voice said five a second"
 
 
-def test_a_prompt_that_was_too_long_is_asked_for_without_a_lease() -> None:
+def test_a_too_long_prompt_holds_no_lease_until_asked_again() -> None:
     held: list[int] = []
 
     def takes_leases_away(played: Scene) -> None:

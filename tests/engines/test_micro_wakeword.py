@@ -1,4 +1,4 @@
-"""The real wake word engine: calls by packaged voices, and files that are no models."""
+"""The real wake word engine: calls by packaged voices, and invalid model files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_it_hears_its_call_and_nothing_else(voice: str, tmp_path: Path) -> None:
         assert any(heard) is called
 
 
-def test_a_model_of_ones_own(tmp_path: Path) -> None:
+def test_a_custom_model_is_loaded(tmp_path: Path) -> None:
     config, _ = copy_model(tmp_path)
     assert micro_wakeword.load([str(config), "alexa"]).calls == ["Okay Nabu", "Alexa"]
 
@@ -66,7 +66,7 @@ SPOILT: dict[str, Spoil] = {
 
 
 @pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT.keys())
-def test_a_file_that_is_no_model_says_so(spoil: Spoil, tmp_path: Path) -> None:
+def test_an_invalid_model_file_is_reported(spoil: Spoil, tmp_path: Path) -> None:
     config, model = copy_model(tmp_path)
     spoil(config, model)
     with pytest.raises(WeightsError, match=r"mine\.json cannot be used"):
@@ -74,7 +74,7 @@ def test_a_file_that_is_no_model_says_so(spoil: Spoil, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["hey_reachy", "models/mine.json"])
-def test_an_unknown_name_names_those_that_are_known(word: str) -> None:
+def test_an_unknown_name_lists_the_known_ones(word: str) -> None:
     with pytest.raises(ConfigError, match="alexa") as refused:
         micro_wakeword.load([word])
     assert "phrase" in refused.value.fix
@@ -97,7 +97,7 @@ def test_without_the_package_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
         (["wake.mode=word", "wake.engine=phrase", "wake.words=[Bob]"], "fail"),
     ],
 )
-def test_what_doctor_says(sets: list[str], state: str | None) -> None:
+def test_the_doctor_checks_the_wake_words(sets: list[str], state: str | None) -> None:
     settings = load_settings(None, sets, {}).settings
     assert [check.state for check in check_wake(settings)] == ([state] if state else [])
     if state == "fail":

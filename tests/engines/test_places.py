@@ -45,7 +45,7 @@ async def queue(
 
 
 async def serve(places: Places, holder: Work, works: dict[str, Work]) -> list[str]:
-    """The order in which all get the one place."""
+    """The order in which the requests get the only place."""
     order: list[str] = []
     tasks = await queue(places, works, order)
     places.give_back(holder)
@@ -57,7 +57,7 @@ async def serve(places: Places, holder: Work, works: dict[str, Work]) -> list[st
     return order
 
 
-async def test_confirmed_work_goes_first_and_a_promoted_one_with_it() -> None:
+async def test_confirmed_and_promoted_work_goes_first() -> None:
     places, holder = Places(1), work()
     await places.take(holder)
     works = {
@@ -91,7 +91,7 @@ async def test_a_client_with_many_requests_waits_for_one_with_few() -> None:
 
 
 @in_virtual_time
-async def test_so_many_at_once_and_no_more() -> None:
+async def test_the_number_of_requests_at_once_is_limited() -> None:
     places = Places(3)
     works = [work() for _ in range(3)]
     for one in works:
@@ -104,7 +104,7 @@ async def test_so_many_at_once_and_no_more() -> None:
     await places.take(work())
 
 
-async def test_there_may_be_more_or_fewer_places() -> None:
+async def test_the_number_of_places_may_change() -> None:
     places, holders = Places(2), [work(), work()]
     for holder in holders:
         await places.take(holder)
@@ -120,7 +120,7 @@ async def test_there_may_be_more_or_fewer_places() -> None:
     assert order == ["one", "two"]
 
 
-async def test_cancelled_work_does_not_wait_on() -> None:
+async def test_cancelled_work_stops_waiting() -> None:
     places, holder = Places(1), work()
     await places.take(holder)
     given_up = work()

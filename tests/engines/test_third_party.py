@@ -1,4 +1,4 @@
-"""Engines of other people: the example package, installed for real, and useless ones."""
+"""Third-party engines: the example package, really installed, and unusable ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ PARROT = ROOT / "examples" / "parrot"
 
 
 def build_options() -> list[str]:
-    """Without a network where setuptools can make wheels; an older one is fetched a newer one."""
+    """Options of pip: no network if setuptools can build wheels; otherwise pip fetches a newer
+    one."""
     try:
         version = importlib.metadata.version("setuptools").split(".")
     except importlib.metadata.PackageNotFoundError:
@@ -156,7 +157,7 @@ Offer = Callable[..., None]
 
 @pytest.fixture
 def offer(monkeypatch: pytest.MonkeyPatch) -> Offer:
-    """Makes ``thing`` the engine "theirs", a voice by default."""
+    """Registers ``thing`` as the engine "theirs", a voice by default."""
 
     def offer(thing: Any, kind: Kind = Kind.TTS) -> None:
         def load() -> Any:
@@ -195,7 +196,7 @@ def build(options: Any, weights: Path | None) -> Voice:
     return Voice(options.loud)
 
 
-def test_options_are_checked_as_ours_are(offer: Offer) -> None:
+def test_third_party_options_are_checked(offer: Offer) -> None:
     offer(SimpleNamespace(build=build, Options=TheirSettings, summary="theirs"))
     assert "theirs" in engine_names(Kind.TTS)
     spec = engine_spec(Kind.TTS, "theirs")
@@ -251,7 +252,7 @@ class Mixed:
         (Mixed, {"loud": 1, "soft": 2}),
     ],
 )
-def test_defaults_are_where_a_class_keeps_them(
+def test_defaults_are_found_however_a_class_keeps_them(
     offer: Offer, theirs: type, values: dict[str, Any]
 ) -> None:
     offer(SimpleNamespace(build=build, Options=theirs))
@@ -269,7 +270,7 @@ class WithWords:
 
 @pytest.mark.parametrize("kind", [Kind.STT, Kind.TTS])
 @pytest.mark.parametrize("theirs", [None, TheirSettings, WithWords])
-def test_recognisers_have_words_unless_they_have_their_own(
+def test_recognisers_get_our_word_options_unless_they_have_their_own(
     offer: Offer, kind: Kind, theirs: type | None
 ) -> None:
     offer(SimpleNamespace(build=build, Options=theirs), kind)

@@ -40,12 +40,12 @@ def test_a_perfect_model_has_a_finite_scale() -> None:
     assert 1e-4 < scale.even < 1
 
 
-def test_nothing_is_said_of_words_that_were_not_read() -> None:
+def test_unread_words_have_no_verdict() -> None:
     assert UNMEASURED.log_odds(None) is None
     assert UNMEASURED.log_odds(0.0) is not None
 
 
-def test_a_language_that_was_not_measured_takes_what_the_others_have_in_common() -> None:
+def test_an_unmeasured_language_uses_the_common_scale() -> None:
     scales = {"en": WordScale(1.0, 0.01), "de": WordScale(2.0, 0.04)}
     assert scale_of(scales, "de") == WordScale(2.0, 0.04)
     assert scale_of(scales, "fr").slope == pytest.approx(1.5)

@@ -1,4 +1,4 @@
-"""The real daemon of a Reachy Mini with a mocked-up robot, one for each file of tests."""
+"""The real daemon of a Reachy Mini with a mock-up robot, one per test file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def robot(
 
 
 def install_app(home: Path, name: str) -> None:
-    """An app as the daemon finds it; it does nothing, for an hour."""
+    """Install an app for the daemon; it does nothing for an hour."""
     (home / f"{name}.py").write_text("import time\n\ntime.sleep(3600)\n")
     about = home / f"{name}-1.0.dist-info"
     about.mkdir()

@@ -1,5 +1,5 @@
-"""The body in a conversation, and whose robot it is (motors that are off, moves of the daemon,
-apps): with the real daemon and a mocked-up robot, which itself says where it is."""
+"""The body in a conversation, and control of the robot (motors off, the daemon's moves, apps), with
+the real daemon and a mock-up robot that reports its pose."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_it_sways_with_the_voice_and_rests_after_it(robot: RobotDaemon) ->
         pitches: list[float] = []
 
         def has_nodded(state: State) -> bool:
-            if antennas(state) < 0.32:  # it has come to speak
+            if antennas(state) < 0.32:  # it has begun to speak
                 pitches.append(math.degrees(state["head_pose"]["pitch"]))
             return bool(pitches) and max(pitches) - min(pitches) > 3
 
@@ -86,8 +86,8 @@ async def test_it_sways_with_the_voice_and_rests_after_it(robot: RobotDaemon) ->
 async def test_the_head_turns_to_the_speaker_and_stays_there(
     robot: RobotDaemon, azimuth_deg: float, looks_deg: float
 ) -> None:
-    """An array in the head hears a person who stands still ever more in front; it is 200 ms late,
-    and would lead the head too far if it were listened to on the way."""
+    """As the head turns, its array hears a still person ever nearer to the front. Readings are 200
+    ms late and would turn the head too far if followed during the move."""
     async with moving(robot.url) as body:
         body.note(STARTED)
         await robot.reaches(listens)
@@ -109,7 +109,7 @@ async def test_the_head_turns_to_the_speaker_and_stays_there(
     await robot.reaches(is_neutral)
 
 
-async def test_an_array_that_stands_still_is_in_the_same_place_for_it(robot: RobotDaemon) -> None:
+async def test_an_array_outside_the_head_gives_fixed_directions(robot: RobotDaemon) -> None:
     async with moving(robot.url, array_in_head=False) as body:
         await robot.reaches(is_neutral)
         async with asyncio.timeout(10):
@@ -133,9 +133,7 @@ async def test_it_follows_a_session(robot: RobotDaemon) -> None:
             await robot.reaches(lambda state: 0.25 < antennas(state) < 0.4)
 
 
-async def test_a_daemon_that_is_killed_and_comes_back_moves_again(
-    python: Path, tmp_path: Path
-) -> None:
+async def test_a_restarted_daemon_moves_again(python: Path, tmp_path: Path) -> None:
     port = free_port()
     notices = Notices()
     async with moving(f"127.0.0.1:{port}", notices) as body:
@@ -150,7 +148,7 @@ async def test_a_daemon_that_is_killed_and_comes_back_moves_again(
             assert notices.problems() == ["not found", "lost"]
 
 
-async def test_a_daemon_that_hangs_is_missed_and_found_again(
+async def test_a_hanging_daemon_is_lost_and_found_again(
     robot: RobotDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daemon_module, "ANSWER_S", 0.3)
@@ -206,7 +204,7 @@ async def test_one_switch_turns_it_off(settings: Robot) -> None:
 # --- whose robot it is --------------------------------------------------------------------------
 
 
-async def test_a_robot_without_power_gets_up_and_is_folded_again(
+async def test_a_robot_without_power_is_woken_and_folded_again(
     python: Path, tmp_path: Path
 ) -> None:
     async with robot_daemon(python, tmp_path) as robot:
@@ -222,7 +220,7 @@ async def test_a_robot_without_power_gets_up_and_is_folded_again(
 async def test_motors_that_have_just_been_switched_on_are_switched_off_again(
     robot: RobotDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the conversation ends in the moment in which the robot wakes."""
+    """When the conversation ends just as the robot wakes."""
     switched = asyncio.Event()
     set_motors = Daemon.set_motors
 
@@ -241,7 +239,7 @@ async def test_motors_that_have_just_been_switched_on_are_switched_off_again(
     await robot.post("motors/set_mode/enabled")
 
 
-async def test_it_keeps_still_while_the_motors_are_off(robot: RobotDaemon) -> None:
+async def test_it_stays_still_while_the_motors_are_off(robot: RobotDaemon) -> None:
     notices = Notices()
     async with moving(robot.url, notices) as body:
         body.note(STARTED)
@@ -260,7 +258,7 @@ async def test_it_keeps_still_while_the_motors_are_off(robot: RobotDaemon) -> No
 async def test_motors_switched_off_stay_off_over_a_lost_connection(
     robot: RobotDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They may have it in their hands."""
+    """Somebody may be holding the robot."""
     monkeypatch.setattr(daemon_module, "ANSWER_S", 0.3)
     monkeypatch.setattr(daemon_module, "PING_S", 0.3)
     notices = Notices()
@@ -295,7 +293,7 @@ async def test_it_does_not_fight_a_move_of_the_daemon(robot: RobotDaemon) -> Non
 
         await robot.reaches(is_back)
         steps = np.abs(np.diff(yaws))
-        assert steps.max() < 10  # from where the move has left it, without a jump
+        assert steps.max() < 10  # from where the move left it, without a jump
     assert notices.problems() == ["busy"]
 
 
@@ -316,7 +314,7 @@ async def test_it_never_fights_an_app(robot: RobotDaemon, monkeypatch: pytest.Mo
         while len(notices.all) < 2:
             notices._new.clear()
             await notices._new.wait()
-    # It was the app's when the conversation ended: it was not led to rest.
+    # The app had control when the conversation ended, so the body did not move it to rest.
     assert listens(await robot.get("state/full"))
     await robot.post("apps/stop-current-app")
     assert notices.problems() == ["busy", "busy"]
@@ -331,7 +329,7 @@ async def test_after_an_app_it_waits_until_the_daemon_has_folded_the_robot(
     async with moving(robot.url, notices):
         await notices.until("busy")
         await robot.post("apps/stop-current-app")
-        # As a daemon with a real robot does seconds later.
+        # As a daemon with a real robot does some seconds later.
         await robot.post("move/goto", FOLDED)
         await robot.reaches(is_folded)
         await robot.post("motors/set_mode/disabled")

@@ -1,5 +1,5 @@
-"""The client of the robot's daemon: against the real one with a mocked-up robot, and against
-what is no such daemon."""
+"""The client of the robot's daemon, tested against the real one with a mock-up robot and against
+other servers."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def as_pose(state: dict[str, object]) -> Pose:
     )
 
 
-async def test_it_reads_what_the_daemon_tells(robot: RobotDaemon) -> None:
+async def test_it_reads_the_daemons_state(robot: RobotDaemon) -> None:
     async with open_daemon(robot.url) as daemon:
         await daemon.check()
-        # It may still settle between the two.
+        # The robot may still settle between the two.
         assert near(as_pose(await robot.get("state/full")), await daemon.pose())
         assert await daemon.holder() is None
         assert not await daemon.plays_a_move()
@@ -56,7 +56,7 @@ async def test_it_switches_the_motors(robot: RobotDaemon) -> None:
 
 
 def corners() -> list[Pose]:
-    """Of what is asked of the robot: each axis by itself, then pairs of opposite corners."""
+    """Extreme targets: each axis by itself, then pairs of opposite corners."""
     single = [
         Pose(*(sign * limit if at == axis else 0.0 for at, limit in enumerate(LIMITS)))
         for axis in range(len(LIMITS))
@@ -72,7 +72,7 @@ async def test_the_robot_goes_where_it_is_told_in_every_corner(robot: RobotDaemo
     async with open_daemon(robot.url) as daemon, daemon.targets() as targets:
         for corner in corners():
             assert near(within_limits(corner), corner)
-            for part in (0.5, 1.0):  # its kinematics follows a way, not jumps
+            for part in (0.5, 1.0):  # its kinematics follow a path, not jumps
                 on_the_way = Pose(*(value * part for value in corner))
                 await targets.send(on_the_way)
                 await robot.reaches(lambda state, goal=on_the_way: near(as_pose(state), goal))
@@ -106,8 +106,8 @@ HTTP = "HTTP/1.1 {}\r\ncontent-type: {}\r\ncontent-length: {}\r\nconnection: clo
 
 @asynccontextmanager
 async def answering(answers: dict[str, tuple[str, object]]) -> AsyncIterator[str]:
-    """A server with an answer (status and JSON, or text) for the end of each path; it hangs on
-    others, as an unplugged one does."""
+    """A server with an answer (status and JSON, or text) per path suffix; it hangs on other paths,
+    like an unplugged one."""
     hung = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -159,7 +159,7 @@ async def test_nothing_answers() -> None:
         ("200 OK", {"state": "error", "error": "No port."}, "not ready", "No port."),
     ],
 )
-async def test_another_server_is_no_robot(
+async def test_another_server_is_not_taken_for_a_robot(
     status: str, content: object, problem: Problem, said: str
 ) -> None:
     answers = {"/api/daemon/status": (status, content)}
@@ -189,7 +189,9 @@ async def test_a_server_that_hangs_is_lost(monkeypatch: pytest.MonkeyPatch) -> N
         (None, {"info": {"name": "dance"}, "state": "done"}, None),
     ],
 )
-async def test_who_holds_the_robot(lock: object, app: object, holder: str | None) -> None:
+async def test_the_holder_of_the_robot_is_found(
+    lock: object, app: object, holder: str | None
+) -> None:
     unknown = ("404 Not Found", {"detail": "Not Found"})
     answers = {
         "/robot-app-lock-status": ("200 OK", lock) if lock else unknown,

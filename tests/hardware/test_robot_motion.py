@@ -1,4 +1,4 @@
-"""Poses and the way between them: no limit is ever exceeded, no speed either."""
+"""Poses and the motion between them: no limit of position or speed is ever exceeded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hardware.robot.wobble import FALL_PER_S, QUIET_DB, RISE_PER_S, SWINGS, Wobb
 pytestmark = pytest.mark.quick
 
 FOLDED = Pose(pitch=0.54, x=-0.015, z=-0.05, right_antenna=-3.05, left_antenna=3.05)
-"""As the mocked-up daemon has it when it starts."""
+"""The mock-up daemon's pose at its start."""
 
 angle = st.floats(-10, 10)
 poses = st.builds(Pose, *(st.floats(-4 * limit, 4 * limit) for limit in LIMITS))
@@ -79,14 +79,14 @@ def test_a_folded_robot_unfolds_and_folds_again_without_a_jerk() -> None:
 
 
 @given(st.one_of(inside, st.just(FOLDED)), poses)
-def test_swaying_leads_no_further_out(pose: Pose, sway: Pose) -> None:
+def test_swaying_never_exceeds_the_limits(pose: Pose, sway: Pose) -> None:
     moved = swayed(pose, sway)
     for was, now, limit in zip(pose, moved, LIMITS, strict=True):
         assert abs(now) <= max(limit, abs(was)) + 1e-12
 
 
 def fastest(axis: str) -> float:
-    """The most that the wobble changes an axis of the head, in rad/s or m/s."""
+    """The fastest that the wobble moves an axis of the head, in rad/s or m/s."""
     size, hertz = SWINGS.get(axis, (0.0, 0.0))
     return size * (2 * math.pi * hertz + max(RISE_PER_S, FALL_PER_S))
 
@@ -103,7 +103,7 @@ def offsets(wobble: Wobble, until: float, step: float = 0.02) -> list[tuple[Pose
     return [wobble.offset(n * step) for n in range(round(until / step))]
 
 
-def test_it_moves_while_it_is_heard_and_not_before() -> None:
+def test_it_moves_only_while_the_voice_is_heard() -> None:
     wobble = Wobble()
     wobble.played(tone(1.0, 0.5), 24_000, at=1.0)
     sizes = [size for _, size in offsets(wobble, 3.0)]

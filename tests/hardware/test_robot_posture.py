@@ -1,4 +1,4 @@
-"""Which events make the robot listen, think, speak and look where; no robot, no clock."""
+"""Which events make the robot listen, think, speak and look where; without robot or clock."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_events_make_a_mode(events: Sequence[Event], mode: Mode) -> None:
     assert told(*events).mode(1.0) == mode
 
 
-def test_it_goes_on_thinking_while_a_tool_is_called() -> None:
+def test_it_keeps_thinking_while_a_tool_is_called() -> None:
     call = FunctionCallItem(id="item_3", call_id="call_1", name="look", arguments="{}")
     posture = told(STARTED, STOPPED, COMMITTED, finished("completed", "reply_1", call))
     assert posture.mode(2.0) == "thinking"
@@ -113,7 +113,7 @@ def test_it_does_not_think_for_ever() -> None:
     assert posture.mode(1.0 + THINKS_S) == "idle"
 
 
-def test_it_speaks_until_the_last_of_it_is_heard() -> None:
+def test_it_speaks_until_its_audio_has_played() -> None:
     posture = told(AUDIO)
     posture.played(VOICE, RATE, at=1.3)
     posture.note(finished(), 1.1)
@@ -145,7 +145,7 @@ def test_it_breathes_when_idle_and_holds_still_when_it_listens() -> None:
     ("azimuth_deg", "yaw_deg"),
     [(0, 90), (90, 0), (180, -90), (45, 45), (270, 0), (200, -70), (350, 80), (360, 90)],
 )
-def test_the_front_half_is_where_a_linear_array_hears(azimuth_deg: float, yaw_deg: float) -> None:
+def test_a_linear_array_hears_only_the_front_half(azimuth_deg: float, yaw_deg: float) -> None:
     assert math.degrees(yaw_of(Direction(azimuth_deg, True))) == pytest.approx(yaw_deg)
 
 
@@ -160,7 +160,7 @@ def degrees(gaze: Gaze, now: float = 1.0) -> float:
     return math.degrees(gaze.yaw(now))
 
 
-def test_it_does_not_look_at_noise_nor_at_one_reading() -> None:
+def test_it_ignores_noise_and_single_readings() -> None:
     assert degrees(looks([Direction(40, False)] * 10)) == 0
     assert degrees(looks([Direction(40, True)] * 2)) == 0
     outlier = [Direction(90, True)] * 3 + [Direction(10, True)] + [Direction(90, True)] * 2
@@ -265,7 +265,7 @@ def test_whatever_happens_the_robot_keeps_to_limits_and_speeds(
 
 
 def modes(played: Scene) -> list[Mode]:
-    """The robot's activities in the scene, from its log; repeats count once."""
+    """The robot's activities in the scene's log; repeats count once."""
     posture = Posture()
     seen: list[Mode] = []
     for at, event in played.log:
@@ -304,7 +304,7 @@ async def test_a_session(
         assert modes(played) == expected
 
 
-def test_at_the_first_silent_frames_one_antenna_goes_down_and_nothing_else_moves() -> None:
+def test_one_antenna_goes_down_at_the_first_silent_frames() -> None:
     listening, pausing = told(STARTED).target(1.0), told(STARTED, PAUSED).target(1.0)
     assert pausing.right_antenna < listening.right_antenna
     assert pausing == listening._replace(right_antenna=pausing.right_antenna)

@@ -18,8 +18,8 @@ IN_S, OUT_S = 0.012, 0.015
 
 
 class World:
-    """A loudspeaker that plays ``SOUND``, and a microphone that hears it 2 ms later; 5 ms pieces,
-    clocks of their own. The air is at 16 kHz of true time."""
+    """A loudspeaker that plays ``SOUND``, and a microphone that hears it 2 ms later, in 5 ms
+    pieces, each with its own clock. The air runs at 16 kHz of true time."""
 
     def __init__(self, mic_ppm: float = 0.0, spk_ppm: float = 0.0) -> None:
         self.alignment = Alignment(RATE, RATE)
@@ -67,10 +67,10 @@ class World:
         self.blocks.extend(self.alignment.heard(piece))
         self.mic_first += 80
 
-    # what comes of it
+    # the results
 
     def lag_ms(self, at: int, blocks: int = 20) -> float:
-        """By how much the echo follows ``played``, around block number ``at``."""
+        """The echo's delay after ``played``, around block number ``at``."""
         played = np.concatenate([b.reference for b in self.blocks[at : at + blocks]]).astype(float)
         heard = np.concatenate([b.pcm for b in self.blocks[at - 5 : at + blocks + 10]])
         cross = np.correlate(heard.astype(float), played, "valid")
@@ -102,11 +102,11 @@ def test_drifting_clocks_stay_within_a_block_and_each_move_is_reported(ppm: floa
     drift_ms = 36 * ppm * 1e-3
     assert abs(drift_ms) < 11 or world.moves()
     told_ms = sum(world.moves()) / RATE * 1000
-    # What the move did to the echo's delay is what was told, and the rest is the clocks'.
+    # The reported move explains the change of the echo's delay; the rest is clock drift.
     assert ends[1] - ends[0] == pytest.approx(told_ms - drift_ms, abs=1.5)
 
 
-def test_in_silence_the_reference_is_set_right_at_once() -> None:
+def test_the_reference_is_corrected_at_once_in_silence() -> None:
     world = World(spk_ppm=250)
     world.run(25)
     assert world.moves() == []
@@ -121,7 +121,7 @@ def test_in_silence_the_reference_is_set_right_at_once() -> None:
 @pytest.mark.parametrize(
     ("place", "moves", "xrun", "lost"),
     [
-        ("spk_start_s", 0.030, True, range(1)),  # silence that the device made of its own
+        ("spk_start_s", 0.030, True, range(1)),  # silence inserted by the device
         ("spk_start_s", -0.012, False, range(1)),
         ("mic_start_s", 0.050, False, range(639, 962)),
         ("mic_first", 1600, False, range(1600, 1761)),  # dropped by our own ring
@@ -140,7 +140,7 @@ def test_sound_that_a_stream_stalls_or_loses(
     assert world.lag_ms(len(world.blocks) - 60) == pytest.approx(LEAD_MS, abs=0.5)
 
 
-def test_a_reference_that_does_not_come_holds_nothing_up_for_long() -> None:
+def test_a_missing_reference_delays_little() -> None:
     alignment = Alignment(RATE, RATE)
     blocks: list[SoundBlock] = []
     for first in range(0, RATE, 80):
@@ -166,7 +166,7 @@ def test_a_reference_that_does_not_come_holds_nothing_up_for_long() -> None:
     ],
 )
 def test_any_two_rates_stay_aligned(microphone_hz: int, speaker_hz: int) -> None:
-    """A click each second, in pieces of 5 ms, rounded down to whole samples."""
+    """A click per second, in 5 ms pieces rounded down to whole samples."""
     rates = microphone_hz, speaker_hz
     alignment = Alignment(*rates)
     blocks: list[SoundBlock] = []

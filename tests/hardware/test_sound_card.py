@@ -1,4 +1,4 @@
-"""The sound card over a driver that does what each test says, in virtual time."""
+"""The sound card over a scripted driver, in virtual time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.quick
 
 
 @in_virtual_time
-async def test_it_delivers_what_is_heard_with_what_is_played() -> None:
+async def test_it_delivers_microphone_and_playback_together() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 
     async with scene.running():
@@ -90,7 +90,7 @@ async def test_each_device_is_opened_at_the_rate_it_takes(
         ({"rate_hz": 24_000}, [], {"loudspeaker": 5_000}, "loudspeaker Laptop takes no usual"),
     ],
 )
-def test_what_cannot_be_opened_at_the_very_start_is_an_error(
+def test_a_device_that_cannot_be_opened_at_the_start_is_an_error(
     sound: dict[str, object], refused: list[SoundError], rates_hz: dict[str, int], says: str
 ) -> None:
     scene = Scene(ScriptedDriver(LAPTOP), **sound)
@@ -101,7 +101,7 @@ def test_what_cannot_be_opened_at_the_very_start_is_an_error(
 
 @in_virtual_time
 async def test_unplug_and_replug() -> None:
-    """Never another device; the same one under another number is found with back-off."""
+    """Only the same device, even under another number, is found again, with back-off."""
     scene = Scene(ScriptedDriver(ARRAY, LAPTOP))
     again = Device(4, "Reachy Mini Audio: USB Audio (hw:2,0)", 2, 2, 16_000)
 
@@ -132,7 +132,7 @@ async def test_unplug_and_replug() -> None:
 
 
 @in_virtual_time
-async def test_back_off_ends_at_five_seconds_and_survives_what_fails_meanwhile() -> None:
+async def test_back_off_ends_at_five_seconds_and_survives_failures() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 
     async with scene.running():
@@ -178,7 +178,7 @@ async def test_a_driver_that_never_begins_is_given_five_seconds() -> None:
 
 
 @in_virtual_time
-async def test_a_driver_that_never_comes_back_ends_it_with_a_reason() -> None:
+async def test_a_driver_that_never_comes_back_ends_the_card_with_a_reason() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 
     running = asyncio.create_task(scene.card.run())

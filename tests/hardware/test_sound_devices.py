@@ -34,7 +34,7 @@ DEFAULT = Device(5, "default", 32, 32, 48_000, default_input=True, default_outpu
     [
         ([LAPTOP, MONITOR, REACHY, DEFAULT], "auto", "auto", (REACHY, REACHY)),
         ([LAPTOP, HDMI, DEFAULT], "auto", "auto", (DEFAULT, DEFAULT)),
-        # The loudspeaker follows the array's microphone only.
+        # The loudspeaker follows only the array's microphone.
         ([LAPTOP, REACHY, SEEED], "respeaker", "auto", (SEEED, SEEED)),
         ([LAPTOP, REACHY, SEEED], "auto", "analog", (REACHY, LAPTOP)),
     ],
@@ -51,12 +51,12 @@ def test_which_microphone_is_chosen() -> None:
     assert choose([HDMI, LAPTOP], "microphone", "auto") is LAPTOP, "what is able"
 
 
-def test_a_monitor_is_no_microphone() -> None:
+def test_a_monitor_is_not_used_as_microphone() -> None:
     with pytest.raises(SoundError, match="There is no microphone called 'monitor of'"):
         choose([MONITOR, REACHY], "microphone", "monitor of")
 
 
-def test_an_absent_device_names_what_there_is() -> None:
+def test_an_absent_device_lists_those_present() -> None:
     with pytest.raises(SoundError) as caught:
         choose([LAPTOP, REACHY, HDMI], "microphone", "Blue Yeti")
     assert "ALC257" in caught.value.why
@@ -96,7 +96,7 @@ def test_the_chosen_device_stays_the_chosen_one() -> None:
 
 
 def test_a_twin_is_not_taken_for_the_unplugged_device() -> None:
-    """Two arrays of one make; ALSA numbers them."""
+    """Two arrays of one model; ALSA numbers them."""
     twin = Device(8, "Reachy Mini Audio: USB Audio (hw:4,0)", 2, 2, 16_000)
     chosen = resolve([REACHY, twin], Sound())
     assert chosen.among([twin]) == (None, None)
@@ -110,7 +110,7 @@ HEARS, PLAYS = "Echo Cancelling Speakerphone (Reachy Mini Audio)", "Speakers (Re
 SECOND = "Speakers (2- Reachy Mini Audio)"
 
 
-def test_on_windows_the_loudspeaker_of_the_same_array_is_taken() -> None:
+def test_windows_uses_the_loudspeaker_of_the_same_array() -> None:
     laptop = Device(0, "Speakers (Realtek(R) Audio)", 0, 2, 48_000, default_output=True)
     other, own = Device(1, SECOND, 0, 2, 16_000), Device(2, PLAYS, 0, 2, 16_000)
     microphone = Device(3, HEARS, 2, 0, 16_000)
@@ -133,12 +133,14 @@ def test_on_windows_the_loudspeaker_of_the_same_array_is_taken() -> None:
         (LAPTOP.name, LAPTOP.name, False),
     ],
 )
-def test_one_array_is_known_by_its_two_names(microphone: str, speaker: str, expected: bool) -> None:
+def test_an_array_is_recognised_by_both_names(
+    microphone: str, speaker: str, expected: bool
+) -> None:
     assert same_array(microphone, speaker) is expected
     assert cancels_echo(DevicesReady(microphone, speaker, 16_000)) is expected
 
 
-def test_names_that_windows_cuts_are_made_whole() -> None:
+def test_names_cut_by_windows_are_completed() -> None:
     cut, others = HEARS[:31], ["Speakers (Realtek(R) Audio)", PLAYS]
     assert whole_names([*others, cut, HEARS, PLAYS]) == [*others, HEARS, HEARS, PLAYS]
     assert whole_names([cut, *others]) == [cut, *others]

@@ -1,4 +1,4 @@
-"""The driver's thread, PortAudio's absence and its output, and the parts without a device."""
+"""The driver's thread, a missing PortAudio, its output, and parts that need no device."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from pipeline.audio import LISTEN_RATE, Pcm
 pytestmark = pytest.mark.quick
 
 
-async def test_a_call_that_hangs_is_left_behind_and_the_next_waits_for_it() -> None:
+async def test_a_hanging_call_is_abandoned_and_the_next_waits_for_it() -> None:
     thread, release = DriverThread("test"), threading.Event()
     with pytest.raises(TimeoutError):
         await thread.call(release.wait, 0.01)
@@ -102,7 +102,7 @@ def refuse() -> None:
         ),
     ],
 )
-async def test_a_sound_system_that_does_not_begin_is_an_error_with_advice(
+async def test_a_sound_system_that_does_not_start_is_an_error_with_advice(
     monkeypatch: pytest.MonkeyPatch, module: object, says: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "sounddevice", module)
@@ -114,7 +114,7 @@ async def test_a_sound_system_that_does_not_begin_is_an_error_with_advice(
 
 
 class FewChannels:
-    """A ``sounddevice`` whose microphone and loudspeaker take only these numbers of channels."""
+    """A ``sounddevice`` whose microphone and loudspeaker accept only these channel counts."""
 
     PortAudioError, _exit_handler = Refusal, None
 
@@ -201,7 +201,7 @@ def test_an_echo_in_noise_is_found_and_measured(loss_db: int) -> None:
 
 
 @pytest.mark.parametrize("noise", [0.0, 300.0])
-def test_where_nothing_comes_back_there_is_no_echo(noise: float) -> None:
+def test_silence_is_no_echo(noise: float) -> None:
     assert find_echo(chirp(), _heard(0, 0.0, noise), noise_power=noise**2) is None
 
 
@@ -220,7 +220,7 @@ def test_the_beginning_that_a_sleeping_loudspeaker_loses_is_measured(lost: float
 # --- stderr, while PortAudio writes there ------------------------------------------------------
 
 
-def test_the_last_one_that_has_it_shut_opens_it(capfd: pytest.CaptureFixture[str]) -> None:
+def test_stderr_opens_after_its_last_holder(capfd: pytest.CaptureFixture[str]) -> None:
     first, second = quiet_stderr(), quiet_stderr()
     first.__enter__()
     second.__enter__()
@@ -231,10 +231,10 @@ def test_the_last_one_that_has_it_shut_opens_it(capfd: pytest.CaptureFixture[str
     assert capfd.readouterr().err == "open"
 
 
-async def test_a_driver_that_hangs_while_it_opens_leaves_it_open(
+async def test_stderr_opens_after_a_driver_hung_while_opening(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Opening has it shut when closing is given up; both come back later, in their order."""
+    """Opening still holds stderr shut when closing is given up; both return later, in order."""
     monkeypatch.setattr(portaudio, "_CLOSE_S", 0.01)
     release = threading.Event()
     driver = portaudio.PortAudio()
@@ -284,7 +284,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 def test_endless_output_does_not_hide_the_error() -> None:
     done = run(_FLOOD)
     assert done.returncode == 0
-    # What comes before stderr is shut is there; after that only a line that waited for the pipe.
+    # Output from before stderr is shut is there; later only a line that waited for the pipe.
     assert "The driver does not answer" in done.stderr.splitlines()[-2:]
     assert done.stdout == ""
 
@@ -353,7 +353,7 @@ def noise(rms: float) -> np.ndarray:
 
 
 def bursts(between: float | np.ndarray) -> np.ndarray:
-    """3 ms of noise every 0.4 s."""
+    """Bursts of 3 ms of noise every 0.4 s."""
     at = np.arange(10 * RATE_HZ) % (RATE_HZ * 2 // 5) < RATE_HZ * 3 // 1000
     return np.where(at, noise(800), between)
 
@@ -371,7 +371,7 @@ LIFELESS = {
 
 
 @pytest.mark.parametrize("name", LIFELESS)
-def test_a_microphone_that_delivers_next_to_nothing_is_noticed_and_so_is_its_recovery(
+def test_a_nearly_silent_microphone_and_its_recovery_are_noticed(
     name: str,
 ) -> None:
     signs, block = LifeSigns(RATE_HZ), RATE_HZ // 100

@@ -19,7 +19,7 @@ LATENCY_S = 0.015
 
 
 class Driver:
-    """Asks every 5 ms for 5 ms; they are out 15 ms later."""
+    """Asks for 5 ms every 5 ms, played 15 ms later."""
 
     def __init__(self, volume: float = 1.0, rate: int = RATE) -> None:
         self.speaker = Speaker(volume)
@@ -28,7 +28,7 @@ class Driver:
         self.now_s = 100.0
 
     def ask(self, ms: int) -> Pcm:
-        """The samples of the next milliseconds."""
+        """Returns the samples of the next milliseconds."""
         return np.concatenate([EMPTY, *self._each(ms)])
 
     def heard_s(self, sound: str) -> float:
@@ -45,7 +45,7 @@ def _tone(ms: int, level: int = 10_000) -> Pcm:
     return np.full(ms * RATE // 1000, level, np.int16)
 
 
-def test_sounds_come_one_behind_the_other() -> None:
+def test_sounds_play_one_after_the_other() -> None:
     driver = Driver()
     driver.speaker.play(_tone(7, 100), RATE, "a")
     driver.speaker.play(_tone(8, 200), RATE, "b")
@@ -53,7 +53,7 @@ def test_sounds_come_one_behind_the_other() -> None:
     assert given.tolist() == [100] * 112 + [200] * 128 + [0] * 80
 
 
-def test_the_tap_has_what_was_given() -> None:
+def test_the_tap_gets_the_output() -> None:
     driver = Driver(volume=0.5)
     driver.speaker.play(_tone(12), RATE, "a")
     given = driver.ask(20)
@@ -92,7 +92,7 @@ def test_a_flush_fades_within_three_milliseconds() -> None:
     assert driver.speaker.queued_s() == 0
 
 
-def test_heard_counts_what_is_out_of_the_device() -> None:
+def test_heard_counts_what_has_left_the_device() -> None:
     driver = Driver()
     driver.ask(50)
     driver.speaker.play(_tone(100), RATE, "a")
@@ -106,7 +106,7 @@ def test_heard_counts_what_is_out_of_the_device() -> None:
     assert driver.heard_s("unknown") == 0
 
 
-def test_heard_of_a_sound_that_is_cut_off_stands_still() -> None:
+def test_heard_stops_when_a_sound_is_cut_off() -> None:
     driver = Driver()
     driver.speaker.play(_tone(1000), RATE, "a")
     driver.ask(200)
@@ -115,7 +115,7 @@ def test_heard_of_a_sound_that_is_cut_off_stands_still() -> None:
     assert driver.heard_s("a") == pytest.approx(0.203, abs=1e-3)
 
 
-def test_heard_of_a_sound_that_comes_in_pieces_too_late() -> None:
+def test_heard_excludes_gaps_between_late_pieces() -> None:
     driver = Driver()
     for _ in range(10):
         driver.speaker.play(_tone(10), RATE, "a")
@@ -162,7 +162,7 @@ _STEP = st.tuples(st.sampled_from(["play a", "play b", "ask", "flush", "lose"]),
 
 @given(st.lists(_STEP, max_size=40))
 def test_positions_add_up_whatever_happens(steps: list[tuple[str, int]]) -> None:
-    """No sound is heard for longer than it is, or less than before, or beyond what came out."""
+    """A heard position never exceeds the sound's length or the output, and never decreases."""
     driver = Driver()
     played_s = {"a": 0.0, "b": 0.0}
     before = {"a": 0.0, "b": 0.0}
@@ -182,7 +182,7 @@ def test_positions_add_up_whatever_happens(steps: list[tuple[str, int]]) -> None
             heard = driver.heard_s(sound)
             assert before[sound] <= heard <= played + 1e-9
             before[sound] = heard
-        # A fade ends with a zero, and its last steps may be rounded to zero.
+        # A fade ends at zero, and its last steps may round to zero.
         assert sum(before.values()) <= (sounding + 8 * len(steps)) / RATE + 1e-6
 
 

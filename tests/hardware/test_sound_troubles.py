@@ -1,4 +1,4 @@
-"""Sound that fails: a loudspeaker that runs dry, a program that is held up, clocks that differ."""
+"""Sound that fails: underruns, a blocked program, clocks that differ."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.quick
 
 
 async def answer(scene: Scene, seconds: float, dry_at_s: tuple[float, ...]) -> None:
-    """Play something, in which the driver runs dry at these moments."""
+    """Play a sound in which the driver runs dry at these moments."""
     began_s = asyncio.get_running_loop().time()
     scene.card.play(np.full(round(seconds * 16_000), 700, np.int16), 16_000, f"{began_s}")
     for at_s in (*dry_at_s, seconds):
@@ -39,7 +39,7 @@ async def answer(scene: Scene, seconds: float, dry_at_s: tuple[float, ...]) -> N
 
 
 @in_virtual_time
-async def test_it_waits_for_the_end_of_the_answer_and_says_so() -> None:
+async def test_more_latency_is_set_and_reported_after_the_answer() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 
     async with scene.running():
@@ -61,7 +61,7 @@ async def test_it_waits_for_the_end_of_the_answer_and_says_so() -> None:
 
 
 @in_virtual_time
-async def test_a_loudspeaker_that_cannot_be_opened_anew_is_lost_and_found_again() -> None:
+async def test_a_loudspeaker_that_cannot_be_reopened_is_lost_and_found_again() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
     scene.driver.no_speaker = SoundError("It is busy", why="by another")
 
@@ -94,7 +94,7 @@ LAPTOP = Device(0, "Laptop", 1, 1, 16_000, default_input=True, default_output=Tr
 
 
 class ThreadedDriver:
-    """Two streams that tick every 5 ms in a thread; while ``held`` is set, they do not."""
+    """Two streams that tick every 5 ms in a thread, except while ``held`` is set."""
 
     def __init__(self) -> None:
         self.held = threading.Event()
@@ -129,7 +129,7 @@ class ThreadedDriver:
 
 @pytest.mark.machine  # 2 s of real time
 @pytest.mark.parametrize("driver_too", [False, True])
-async def test_a_program_that_was_held_up_has_lost_no_device(driver_too: bool) -> None:
+async def test_a_blocked_program_loses_no_device(driver_too: bool) -> None:
     notices: list[SoundNotice] = []
     driver = ThreadedDriver()
     card = SoundCard(Sound(), notices.append, driver)
@@ -155,7 +155,7 @@ STEP = 160
     [(100.0, 16_000, 16_000), (-100.0, 44_100, 44_100), (-100.0, 44_100, 48_000)],
 )
 def test_clocks_that_differ_are_followed(ppm: float, microphone_hz: int, speaker_hz: int) -> None:
-    """Answers of 8 s, pauses of 2; time stamps are wrong by up to 1 ms."""
+    """Answers of 8 s, pauses of 2 s; timestamps are wrong by up to 1 ms."""
     rng = np.random.default_rng(17)
     pause = np.zeros(2 * LISTEN_RATE, np.float32)
     sound = np.concatenate([part for seed in range(5) for part in (speechlike(8, seed), pause)])

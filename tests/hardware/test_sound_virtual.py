@@ -1,4 +1,4 @@
-"""The real PortAudio on a virtual card (``virtual_sound``), with room for a busy machine."""
+"""The real PortAudio on a virtual card (``virtual_sound``), with tolerance for a busy machine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualSound]:
 
 
 class Scene:
-    """A card that runs; what it says and delivers is kept."""
+    """A running card; its notices and blocks are kept."""
 
     def __init__(self, name: str = NAME, **settings: object) -> None:
         self.notices: list[SoundNotice] = []
@@ -69,7 +69,7 @@ class Scene:
                 await self._changed.wait()
 
     async def heard(self, seconds: float) -> None:
-        """Until so much more has come."""
+        """Wait until this much more has arrived."""
         wanted = len(self.blocks) + round(seconds * 100)
         await self.until(lambda: len(self.blocks) >= wanted)
 
@@ -77,7 +77,7 @@ class Scene:
         return sum(isinstance(notice, kind) for notice in self.notices)
 
     async def counts(self, kind: type[SoundNotice], times: int) -> None:
-        """Wait until there have been this many."""
+        """Wait until there were this many."""
         await self.until(lambda: self.count(kind) >= times)
 
     def pcm(self) -> Pcm:
@@ -97,7 +97,7 @@ class Scene:
 
 
 def speech_like(rate: int, seconds: float, seed: int) -> Pcm:
-    """Noise of 300 to 5,000 Hz: resampling changes nothing in it."""
+    """Noise of 300 to 5,000 Hz, which resampling does not change."""
     count = round(rate * seconds)
     spectrum = np.fft.rfft(np.random.default_rng(seed).normal(size=count))
     hertz = np.fft.rfftfreq(count, 1 / rate)
@@ -158,7 +158,7 @@ async def test_played_audio_comes_out_and_its_position_is_known(
     out = recorder.pcm
     resampler = Resampler(24_000, RATE)
     at, alike = lag_of(resampler.feed(said[:24_000]), out)
-    # At 44.1 kHz it comes out between two samples: half a sample of 48 kHz costs 0.02.
+    # At 44.1 kHz it falls between two samples: half a sample of 48 kHz costs 0.02.
     assert alike > (0.99 if rate_hz is None else 0.97)
     began_s = recorder.time_of(at)
     for now_s, heard_s in heard:
@@ -170,8 +170,8 @@ async def test_played_audio_comes_out_and_its_position_is_known(
 
 
 def _echo_delay_ms(scene: Scene) -> float:
-    """By how much the echo follows ``played``, in most of five pieces of 0.2 s: while the machine
-    stood still a piece may have a hole. Half a sample of 16 kHz makes them 0.84 alike."""
+    """The echo's delay after ``played`` in most of five pieces of 0.2 s; if the machine stood
+    still, a piece may have a hole. Half a sample of 16 kHz leaves a correlation of 0.84."""
     played, pcm = scene.played(), scene.pcm()
     first = int(np.flatnonzero(np.abs(played) > 200)[0]) + 1600
     pieces = [
@@ -184,7 +184,7 @@ def _echo_delay_ms(scene: Scene) -> float:
 
 
 @on_a_steady_machine
-async def test_a_loudspeaker_gets_more_latency_and_the_microphone_goes_on(
+async def test_the_loudspeaker_gets_more_latency_without_stopping_the_microphone(
     sound: VirtualSound,
 ) -> None:
     said = speech_like(24_000, 1.5, 4)
@@ -240,29 +240,29 @@ async def test_unplug_and_replug_in_the_middle_of_an_answer(sound: VirtualSound)
 
 async def test_the_sound_system_crashes_and_comes_back(sound: VirtualSound) -> None:
     async with Scene().running() as scene:
-        # PortAudio may spin for ever where a device goes in its first 1.7 s (docs/sound.md).
+        # PortAudio may spin for ever if a device goes in its first 1.7 s (docs/sound.md).
         await scene.heard(2.0)
         await asyncio.to_thread(sound.kill)
         await scene.counts(DeviceLoss, 1)
-        await asyncio.sleep(1)  # meanwhile it looks, and finds nothing
+        await asyncio.sleep(1)  # meanwhile it searches and finds nothing
         await asyncio.to_thread(sound.start)
         await scene.until(lambda: scene.count(DevicesReady) == 2)
         await scene.heard(0.3)
 
 
-async def test_a_driver_that_hangs_is_left_behind_and_found_again(sound: VirtualSound) -> None:
+async def test_a_hanging_driver_is_abandoned_and_found_again(sound: VirtualSound) -> None:
     async with Scene().running() as scene:
         sound.pause()
         try:
             await scene.counts(DeviceLoss, 1)
-            await asyncio.sleep(3)  # closing is given up, and it finds nothing
+            await asyncio.sleep(3)  # closing is abandoned, and it finds nothing
         finally:
             sound.go_on()
         await scene.until(lambda: scene.count(DevicesReady) == 2, patience_s=40)
         await scene.heard(0.3)
 
 
-async def test_an_absent_device_is_named_with_those_there_are(sound: VirtualSound) -> None:
+async def test_an_absent_device_lists_those_present(sound: VirtualSound) -> None:
     with pytest.raises(SoundError) as caught:
         await SoundCard(Sound(microphone="Blue Yeti"), lambda notice: None).run()
     assert NAME in caught.value.why
@@ -274,6 +274,6 @@ async def test_a_device_that_is_listed_and_not_there(sound: VirtualSound) -> Non
 
 
 def _handles() -> tuple[int, int]:
-    """Open files, and threads of any library, without those that the test waits in."""
+    """Open files and threads of any library, except those that the test waits in."""
     own = sum(thread.name.startswith("asyncio_") for thread in threading.enumerate())
     return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")) - own

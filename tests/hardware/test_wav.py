@@ -75,7 +75,7 @@ def test_the_end_of_speech_is_where_the_loud_part_ends() -> None:
 
 
 @pytest.mark.parametrize("name", ["answer.mp3", "answer", "nowhere/answer.wav"])
-def test_a_path_that_cannot_be_written_is_known_before(tmp_path: Path, name: str) -> None:
+def test_an_unwritable_path_is_noticed_early(tmp_path: Path, name: str) -> None:
     with pytest.raises(AudioFormatError, match="cannot be written") as error:
         require_writable(tmp_path / name)
     assert error.value.why

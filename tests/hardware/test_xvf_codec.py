@@ -1,4 +1,4 @@
-"""The XVF3800's parameters and its protocol, without any device."""
+"""The XVF3800's parameters and protocol, without a device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVERY = [p for board in BOARDS for p in PARAMETERS[board].values()]
 # --- requests ----------------------------------------------------------------------------------
 
 
-def test_every_setup_packet_is_sound() -> None:
+def test_every_setup_packet_is_valid() -> None:
     for each in EVERY:
         assert 0 <= each.command < 0x80
         assert 1 + each.payload_bytes <= 64, "the chip's control buffer"
@@ -84,7 +84,7 @@ def values_of(wanted: Parameter) -> some.SearchStrategy[tuple[float, ...]]:
     if wanted.type in limits:
         one = some.one_of(*(some.integers(int(a), int(b)) for a, b in ranges))
     else:
-        # Inwards, because the nearest 32-bit float of a limit may lie outside.
+        # Inwards, since a limit's nearest 32-bit float may lie outside.
         one = some.one_of(
             *(
                 some.floats(a, b).map(lambda v: struct.unpack("<f", struct.pack("<f", v))[0])
@@ -111,7 +111,7 @@ def test_written_values_decode_to_themselves(data: some.DataObject) -> None:
 
 
 @given(some.sampled_from(EVERY), some.binary(max_size=70))
-def test_no_answer_does_more_than_raise_a_named_error(wanted: Parameter, answer: bytes) -> None:
+def test_any_bad_answer_raises_a_named_error(wanted: Parameter, answer: bytes) -> None:
     try:
         values = decode(wanted, answer)
     except ArrayError:
@@ -144,7 +144,7 @@ def test_only_linux_mentions_udev() -> None:
         ("HDA Intel PCH: ALC256", False),
     ],
 )
-def test_sound_devices_of_arrays_are_known_by_name(name: str, expected: bool) -> None:
+def test_sound_devices_of_arrays_are_recognised_by_name(name: str, expected: bool) -> None:
     assert is_array_name(name) is expected
 
 

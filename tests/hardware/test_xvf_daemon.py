@@ -1,6 +1,6 @@
-"""The array behind a robot's daemon, and which way is chosen.
+"""The array behind a robot's daemon, and the choice of connection.
 
-The daemon here is a small HTTP server with the shapes of reachy-mini 1.13.0: FastAPI's errors,
+The daemon here is a small HTTP server with the formats of reachy-mini 1.13.0: FastAPI's errors,
 ``{"name", "values"}``, ``{"applied"}``, and ``{"angle", "speech_detected"}`` or null.
 """
 
@@ -47,7 +47,7 @@ class Daemon(ThreadingHTTPServer):
         self.overrides: dict[str, tuple[int, Any]] = {}
         self.applied: list[Any] = []
         self.own: dict[str, int] = {}
-        """Which value of a parameter is the chip's own, whatever is set."""
+        """The value of a parameter that the chip keeps, whatever is set."""
 
     @property
     def url(self) -> str:
@@ -69,7 +69,7 @@ class Daemon(ThreadingHTTPServer):
         self.applied.append(body)
         applied = True
         for pair in body["config"]:
-            # As pydantic's list[float]; floats come back from the chip with 32 bits.
+            # As pydantic's list[float]; the chip returns floats with 32 bits.
             rounded = struct.pack(f"<{len(pair['values'])}f", *pair["values"])
             values = list(struct.unpack(f"<{len(pair['values'])}f", rounded))
             if (own := self.own.get(pair["name"])) is not None:
@@ -131,7 +131,7 @@ def test_it_reads_what_the_daemon_reads(array: DaemonArray) -> None:
     assert there == pytest.approx(0.91378)
 
 
-def test_the_direction_is_the_one_that_the_daemon_keeps(daemon: Daemon, array: DaemonArray) -> None:
+def test_the_direction_comes_from_the_daemon(daemon: Daemon, array: DaemonArray) -> None:
     assert array.read("DOA_VALUE_RADIANS") == (1.57, 1.0)
     daemon.values["DOA_VALUE_RADIANS"] = [0.541, 0.0]
     daemon.doa = None
@@ -210,15 +210,15 @@ def test_a_missing_daemon_is_an_error(daemon: Daemon) -> None:
     assert "robot.url" in caught.value.fix
 
 
-def test_a_daemon_that_does_not_answer_is_given_up(daemon: Daemon) -> None:
+def test_a_silent_daemon_is_given_up(daemon: Daemon) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with raises_problem("daemon silent", match="timed out"):
             DaemonArray(url, answer_s=0.05)
 
 
-def test_a_tuning_with_a_value_of_the_chip_s_own_is_applied(daemon: Daemon) -> None:
-    """The daemon compares all that it reads back, and says that it failed."""
+def test_a_tuning_with_a_value_the_chip_overrides_is_applied(daemon: Daemon) -> None:
+    """The daemon compares all it reads back and reports a failure."""
     daemon.values["PP_MGSCALE"] = [1000.0, 1.0, 1.0]
     daemon.own["PP_MGSCALE"] = 2
     array = DaemonArray(daemon.url)
@@ -227,7 +227,7 @@ def test_a_tuning_with_a_value_of_the_chip_s_own_is_applied(daemon: Daemon) -> N
     array.close()
 
 
-def test_after_closing_nothing_is_asked(daemon: Daemon) -> None:
+def test_after_closing_nothing_is_requested(daemon: Daemon) -> None:
     control = DaemonArray(daemon.url)
     control.close()
     control.close()
@@ -239,7 +239,7 @@ def test_after_closing_nothing_is_asked(daemon: Daemon) -> None:
 
 
 def test_a_late_local_daemon_keeps_the_array() -> None:
-    """USB beside it would give each of the two the other's answers."""
+    """With USB beside it, each would get the other's answers."""
     bus = FakeBus(FakeXvf(REACHY))
     with socket.create_server(("127.0.0.1", 0)) as late, raises_problem("daemon silent"):
         open_array(Array(), f"http://127.0.0.1:{late.getsockname()[1]}", bus)
@@ -281,10 +281,10 @@ AWAY = None
         ([], (200, {"values": [2, 1, 4]}), "daemon"),
     ],
 )
-def test_the_way_to_an_array(
+def test_the_connection_to_an_array_is_chosen(
     daemon: Daemon, devices: list[FakeXvf], version: tuple[int, Any] | None, way: str
 ) -> None:
-    """``version``: what a daemon on this machine answers."""
+    """``version``: answer of a daemon on this machine."""
     if version:
         daemon.overrides[VERSION] = version
     bus = FakeBus(*devices)
@@ -304,7 +304,7 @@ def test_a_local_problem_is_reported_before_an_absent_robot() -> None:
         open_array(Array(), None, FakeBus())
 
 
-def test_control_never_opens_nothing(daemon: Daemon) -> None:
+def test_control_never_opens_no_array(daemon: Daemon) -> None:
     bus = FakeBus(FakeXvf(REACHY))
     with raises_problem("not found", match="never"):
         open_array(Array(control="never"), daemon.url, bus)
@@ -322,7 +322,7 @@ def test_control_never_opens_nothing(daemon: Daemon) -> None:
         ("HTTPS://robot.example/daemon/", "https://robot.example/daemon"),
     ],
 )
-def test_an_address_may_be_written_in_many_ways(written: str, url: str) -> None:
+def test_addresses_may_be_written_in_many_ways(written: str, url: str) -> None:
     assert Robot(url=written).url == url
 
 

@@ -31,7 +31,7 @@ from tests.support.scripted_array import raises_problem
 pytestmark = pytest.mark.machine
 
 CALL_BAR_S = 0.25
-"""No read and no write may take longer, whatever the device does."""
+"""Time limit of any read or write, whatever the device does."""
 
 
 def opened(device: FakeXvf) -> tuple[UsbArray, FakeBus]:
@@ -56,7 +56,7 @@ def test_a_missing_array_is_an_error() -> None:
 
 
 def test_the_real_libusb_enumerates_this_machine() -> None:
-    """The real library, on whatever machine this is."""
+    """The real library, on any machine."""
     problem = None
     try:
         UsbArray(usb_backend()).close()
@@ -85,7 +85,7 @@ def test_without_permission_the_handle_is_not_kept() -> None:
 
 def test_a_device_that_fails_at_once_is_closed() -> None:
     bus = FakeBus(FakeXvf(faults=[fails(errno.EPIPE)]))
-    # The error keeps the frames alive, and so whatever would close it as garbage.
+    # The error keeps the frames alive, so nothing is closed by garbage collection.
     with raises_problem("stalled") as caught:
         UsbArray(bus, bus.clock, bus.clock.pause)
     assert (bus.opened, bus.open_handles) == (1, 0)
@@ -107,7 +107,7 @@ def test_every_parameter_of_both_boards_is_read_from_the_fake_s_own_registers() 
 
 
 @pytest.mark.parametrize("retries", [0, 1, 5, 15])
-def test_a_value_that_is_not_ready_is_asked_for_again(retries: int) -> None:
+def test_a_value_that_is_not_ready_is_read_again(retries: int) -> None:
     device = FakeXvf()
     array, bus = opened(device)
     device.retries, before = retries, device.requests
@@ -185,7 +185,7 @@ def test_a_system_without_a_driver_is_an_error() -> None:
 
 
 def test_firmware_of_another_board_is_reported() -> None:
-    """A Reachy's id with Seeed's firmware: two bytes for each value instead of four."""
+    """A Reachy's id with Seeed's firmware: two bytes per value instead of four."""
     device = FakeXvf(REACHY, registers={(20, 18): bytes([133, 0, 1, 0])})
     array, _ = opened(device)
     with raises_problem("refused", match="SERVICER_WRONG_COMMAND_LEN"):
@@ -203,7 +203,7 @@ def test_firmware_of_another_board_is_reported() -> None:
         max_size=40,
     )
 )
-def test_no_mixture_of_faults_takes_longer_or_has_no_name(faults: list[Fault]) -> None:
+def test_any_mixture_of_faults_is_named_in_time(faults: list[Fault]) -> None:
     device = FakeXvf()
     array, bus = opened(device)
     device.faults = faults
@@ -227,7 +227,7 @@ def test_after_closing_nothing_is_sent() -> None:
     assert bus.open_handles == 0
 
 
-def test_a_device_that_is_gone_can_be_closed() -> None:
+def test_a_lost_device_can_be_closed() -> None:
     device = FakeXvf()
     array, bus = opened(device)
     device.plugged = False

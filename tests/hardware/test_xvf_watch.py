@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 @dataclass
 class Scene:
-    """A watch over scripted arrays: each opening takes the next, an exception is raised."""
+    """A watch over scripted arrays: each opening takes the next; an exception is raised."""
 
     openings: Sequence[ArrayControl | ArrayError]
     call: Slowly = field(default_factory=Slowly)
@@ -90,7 +90,7 @@ def test_it_reads_ten_times_a_second() -> None:
     assert not array.open
 
 
-def test_slow_readings_are_left_out_and_never_pile_up() -> None:
+def test_slow_readings_are_skipped_and_never_pile_up() -> None:
     scene, _ = watched(2.0, ScriptedArray(), takes_s=0.23)
     readings = scene.of(ArrayReading)
     # Opened after 0.23 s, then one reading each 0.3 s: every third tick of the clock.
@@ -119,7 +119,7 @@ def test_old_firmware_of_seeed_is_asked_for_its_beam(
     assert scene.of(ArrayReading)[0][1].direction.azimuth_deg == pytest.approx(azimuth_deg)
 
 
-def test_parameters_that_a_firmware_lacks_are_asked_once() -> None:
+def test_parameters_that_a_firmware_lacks_are_read_once() -> None:
     refused = array_error("refused", "unknown")
     array = ScriptedArray(
         dict.fromkeys(("DOA_VALUE_RADIANS", "AEC_SPENERGY_VALUES", "AEC_AECCONVERGED"), refused)
@@ -132,7 +132,7 @@ def test_parameters_that_a_firmware_lacks_are_asked_once() -> None:
     assert array.reads.count("DOA_VALUE_RADIANS") == 1
 
 
-def test_a_daemon_is_asked_less() -> None:
+def test_a_daemon_is_polled_less_often() -> None:
     array = ScriptedArray(via="daemon")
     scene, _ = watched(0.95, array)
     assert len(scene.of(ArrayReading)) == 10
@@ -149,7 +149,7 @@ def test_a_hiccup_costs_one_reading() -> None:
     assert scene.of(ArrayLost) == []
 
 
-def test_a_device_that_only_hiccups_is_opened_anew() -> None:
+def test_a_device_with_only_hiccups_is_reopened() -> None:
     first = ScriptedArray({"DOA_VALUE_RADIANS": [(1.0, 1.0), array_error("busy", "x")]})
     scene, _ = watched(3.0, first, ScriptedArray())
     assert not first.open
@@ -168,7 +168,7 @@ def test_an_array_that_comes_later_is_found_with_a_growing_wait() -> None:
 
 
 def test_alternating_reasons_are_reported_once_each() -> None:
-    """As a daemon that starts, fails and starts again."""
+    """Like a daemon that starts, fails and starts again."""
     away, none, busy = (
         array_error("daemon away", "refused"),
         array_error("not found", "503"),
@@ -179,8 +179,8 @@ def test_alternating_reasons_are_reported_once_each() -> None:
 
 
 @in_virtual_time
-async def test_a_restarted_array_is_opened_anew_even_if_it_keeps_answering() -> None:
-    """As through a daemon, which keeps the last direction; the tuning is lost."""
+async def test_a_restarted_array_is_reopened_even_if_it_keeps_answering() -> None:
+    """As through a daemon that keeps the last direction; the tuning is lost."""
     first, second = ScriptedArray(via="daemon"), ScriptedArray(via="daemon")
     scene = Scene([first, second])
 
@@ -217,7 +217,7 @@ def test_an_array_without_readings_is_reported_lost_once() -> None:
 
 
 @pytest.mark.parametrize("cancel_at_s", [0.0, 0.1, 0.15, 0.3, 0.45, 0.55, 0.7])
-def test_whenever_it_is_cancelled_it_closes(cancel_at_s: float) -> None:
+def test_it_closes_whenever_cancelled(cancel_at_s: float) -> None:
     array = ScriptedArray()
     scene, _ = watched(cancel_at_s, array, takes_s=0.2)
     assert scene.opened == 0 or not array.open
@@ -258,7 +258,7 @@ def test_a_hundred_unplugs_in_real_threads_leave_no_handle_and_no_thread() -> No
 
     before = threading.active_count()
     with pytest.MonkeyPatch.context() as patch:
-        # No waiting for real: neither for the next reading nor before the next search.
+        # No real waiting, neither for the next reading nor before the next search.
         patch.setattr("hardware.xvf3800.watch.PERIOD_S", 1e-4)
         patch.setattr("hardware.xvf3800.watch.BACK_OFF_S", (0.0,))
         asyncio.run(scene())
@@ -302,7 +302,7 @@ def test_a_device_that_leaves_without_an_answer_counts_as_restarted(number: int)
     control.close()
 
 
-def test_a_refused_restart_is_one_only_over_usb() -> None:
+def test_a_refused_restart_counts_only_over_usb() -> None:
     refused = {"write REBOOT": array_error("refused", "not applied")}
     restart(ScriptedArray(refused, via="daemon"))
     with raises_problem("refused"):

@@ -1,4 +1,4 @@
-"""How unevenly a client's audio arrives."""
+"""Jitter of a client's audio."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FRAME_S = 0.02
 
 
 def heard(late_s: list[float], pace: float = 1.0) -> Arrivals:
-    """After frames of 20 ms that came late by this much; ``pace``: of the client's clock."""
+    """Arrivals after 20 ms frames that were late by this much; ``pace``: of the client's clock."""
     arrivals = Arrivals()
     for at, late in enumerate(late_s, start=1):
         arrivals.note(FRAME_S, 100 + at * FRAME_S * pace + late)
@@ -24,7 +24,7 @@ def heard(late_s: list[float], pace: float = 1.0) -> Arrivals:
 
 def test_even_audio_has_no_jitter() -> None:
     assert heard([0.0] * 500).jitter_s == 0.0
-    assert heard([0.3] * 500).jitter_s == 0.0  # however long its way is
+    assert heard([0.3] * 500).jitter_s == 0.0  # however long its delay
 
 
 def test_jitter_is_the_latest_frame_against_the_quickest() -> None:
@@ -75,7 +75,7 @@ def test_a_client_that_sends_rarely_has_not_stalled(
     assert arrivals.stall_s(0.3) == pytest.approx(stall_s)
 
 
-def test_silence_that_was_assumed() -> None:
+def test_assumed_silence_is_counted_and_excluded() -> None:
     silence = AssumedSilence()
     assert list(silence.between(3, 9)) == [(3, 9)]
     for start, end in ((10, 20), (20, 30), (50, 60)):
@@ -88,7 +88,7 @@ def test_silence_that_was_assumed() -> None:
 
 
 @pytest.mark.parametrize("chunk_s", [0.02, 0.04])
-def test_no_more_than_the_lead_is_ahead_of_the_player(chunk_s: float) -> None:
+def test_audio_is_ahead_of_the_player_by_the_lead_at_most(chunk_s: float) -> None:
     clock, lead, now, most = PlaybackClock(), Lead(0.08, 0.25), 50.0, [0.0, 0.0]
     for _ in range(round(4.0 / chunk_s)):
         now += clock.delay(chunk_s, lead, now)

@@ -1,5 +1,5 @@
-"""A client's wish for a language: a recogniser is asked only for one that it takes, and the client
-is told once."""
+"""A client's language setting: it is passed only to a recogniser that supports it, and the client
+is told once otherwise."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ NOTICE = ("language_not_supported", "session.audio.input.transcription.language"
     ],
 )
 @in_virtual_time
-async def test_the_session_works_in_the_language_there_is(
+async def test_the_session_uses_an_available_language(
     known: Sequence[str], asked: dict[str, Any], opened: str, notices: int
 ) -> None:
     stt = ScriptedStt(languages=known)
@@ -97,11 +97,11 @@ ONCE, TWICE = ["ja", "", "en"], ["ja", "ja", "", "en"]
         (by_url(400), ONCE),
         (by_url(422), ONCE),
         (readable(KeyError("ja"), "feed failed"), ONCE),
-        (by_url(500), TWICE),  # the first time, it may have been chance
+        (by_url(500), TWICE),  # the first failure may be a coincidence
     ],
 )
 @in_virtual_time
-async def test_a_language_that_a_recogniser_refuses_is_left_out(
+async def test_a_refused_language_is_left_out(
     late: EngineError | None, opened: Sequence[str]
 ) -> None:
     stt = ScriptedStt(refuses=("ja",), late_refusal=late)
@@ -118,7 +118,7 @@ async def test_a_language_that_a_recogniser_refuses_is_left_out(
 
 @pytest.mark.parametrize("status", [429, 503])
 @in_virtual_time
-async def test_a_language_is_not_why_a_server_is_busy(status: int) -> None:
+async def test_a_busy_server_does_not_count_as_refusing_a_language(status: int) -> None:
     stt = ScriptedStt(refuses=("ja",), late_refusal=by_url(status))
     async with wired(Cast(stt=stt)) as client:
         await ask(client, language="ja")
@@ -128,7 +128,7 @@ async def test_a_language_is_not_why_a_server_is_busy(status: int) -> None:
 
 
 @in_virtual_time
-async def test_a_language_that_a_recogniser_lists_is_not_why_it_fails() -> None:
+async def test_a_failure_does_not_count_against_a_listed_language() -> None:
     stt = ScriptedStt(languages=("de", "en"), refuses=("de",))
     async with wired(Cast(stt=stt)) as client:
         await ask(client, language="de")
@@ -138,7 +138,7 @@ async def test_a_language_that_a_recogniser_lists_is_not_why_it_fails() -> None:
 
 
 @in_virtual_time
-async def test_each_new_setting_is_told() -> None:
+async def test_each_new_setting_is_reported() -> None:
     async with wired(Cast(stt=ScriptedStt(languages=("en",)))) as client:
         for language in ("ja", "ja", "en", "de"):
             await ask(client, language=language)
@@ -146,7 +146,7 @@ async def test_each_new_setting_is_told() -> None:
 
 
 @in_virtual_time
-async def test_another_recogniser_is_asked_for_what_it_knows() -> None:
+async def test_another_recogniser_gets_a_language_it_supports() -> None:
     cast = Cast(stt=ScriptedStt(languages=EUROPE))
     stages, other = cast.stages(), ScriptedStt(languages=("en",))
     cast.stages = lambda: stages  # type: ignore[method-assign]
@@ -162,7 +162,7 @@ async def test_another_recogniser_is_asked_for_what_it_knows() -> None:
 
 
 @in_virtual_time
-async def test_a_transcription_session_is_told_too() -> None:
+async def test_a_transcription_session_is_told() -> None:
     stt = ScriptedStt(languages=("en",))
     only = replace(DEFAULTS, transcription=True)
     async with wired(Cast(stt=stt), defaults=only) as client:

@@ -1,4 +1,4 @@
-"""Names and odd words take the place of what sounds like them, in partial and final texts."""
+"""Names and rare words replace words that sound like them, in partial and final texts."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ PUT = "Is Joaquin there, Reachy?"
 )
 @pytest.mark.parametrize("answers", [True, False])
 @in_virtual_time
-async def test_a_session_puts_them_into_partial_and_final_texts(
+async def test_a_session_corrects_partial_and_final_texts(
     transcription: dict[str, Any], words: Sequence[str], text: str, answers: bool
 ) -> None:
     stt = ScriptedStt(texts=(HEARD,), partials=[HEARD] * 3)

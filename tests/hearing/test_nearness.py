@@ -44,7 +44,7 @@ ROOM, WIND, NEAR_WIND, MURMUR, HUM, SPEAKER, SOFT, QUIETER, TURNED, TELEVISION =
     (0.9, -40.0),
     (0.9, -43.0),
 )
-"""A VAD's score and a level in dBFS."""
+"""A VAD score and a level in dBFS."""
 
 
 @dataclass
@@ -94,11 +94,11 @@ def seconds(samples: int) -> float:
         (WindowEvidence(0.9, below_db=11.0), False, WindowScore(0.9)),
         (WindowEvidence(0.9, below_db=13.0), False, WindowScore(0.25, 13.0)),
         (WindowEvidence(0.9, below_db=13.0), True, WindowScore(0.9, 13.0)),
-        # Direction, which says nothing in an open turn.
+        # Direction, which does not count in an open turn.
         (WindowEvidence(0.9, elsewhere=True), False, WindowScore(0.25)),
         (WindowEvidence(0.9, elsewhere=True, others=True), False, WindowScore(0.0)),
         (WindowEvidence(0.9, elsewhere=True, others=True), True, WindowScore(0.9)),
-        # A motor, which a speaker over it outlasts.
+        # A motor, which a speaker outlasts.
         (WindowEvidence(0.9, motor=True), False, WindowScore(0.25)),
         (WindowEvidence(0.9, motor=True), True, WindowScore(0.9)),
         # Echo: explained, in doubt, and louder than explained.
@@ -107,7 +107,7 @@ def seconds(samples: int) -> float:
         (WindowEvidence(0.9, 0.0, llr=1.0), True, WindowScore(0.0)),
         (WindowEvidence(0.9, 0.0, llr=6.0), True, WindowScore(0.9)),
         (WindowEvidence(0.3, 0.95, llr=12.0), False, WindowScore(0.95)),
-        # Near-end speech over an answer, from elsewhere or from far away.
+        # Near-end speech over an answer, from elsewhere or far away.
         (WindowEvidence(0.3, 0.95, llr=12.0, elsewhere=True), False, WindowScore(0.25)),
         (WindowEvidence(0.3, 0.95, llr=12.0, below_db=20.0), False, WindowScore(0.25, 20.0)),
     ],
@@ -122,7 +122,7 @@ def test_without_a_margin_no_level_counts() -> None:
     assert weigh(WindowEvidence(0.9, below_db=40.0), False, 0.5, None) == WindowScore(0.9)
 
 
-def test_a_television_that_goes_on_ends_the_turn() -> None:
+def test_a_turn_ends_despite_a_television() -> None:
     signals = Ear().hear_all((ROOM, 0.5), (SPEAKER, 2), (TELEVISION, 10))
     assert kinds(signals) == [TurnStart, TurnPause, TurnEnd]
     paused, ended = cast(TurnPause, signals[1]), cast(TurnEnd, signals[2])
@@ -132,21 +132,21 @@ def test_a_television_that_goes_on_ends_the_turn() -> None:
 
 
 LOUD, NEARLY = ((0.9, -37.0), 0.25), ((0.9, -33.0), 0.1)
-"""A television 12 dB below, whose loudest syllables are 8 dB below."""
+"""A television at -12 dB, with its loudest syllables at -8 dB."""
 
 
 @pytest.mark.parametrize(("before", "ends_at_s"), [([LOUD, NEARLY] * 5, 4.25), ([(ROOM, 2)], 8)])
-def test_background_that_was_there_before_must_come_nearer_to_count(
+def test_earlier_background_must_become_louder_to_count(
     before: list[tuple[tuple[float, float], float]], ends_at_s: float
 ) -> None:
-    """In quiet, that is how a voice falls and rises again."""
+    """In a quiet room a voice falls and rises like that."""
     script = (*before, (ROOM, 0.5), (SPEAKER, 2), *[LOUD, NEARLY] * 10)
     signals = Ear().hear_all(*script, (ROOM, 1))
     ends = [each for each in signals if isinstance(each, TurnEnd)]
     assert seconds(ends[-1].speech_end) == pytest.approx(ends_at_s, abs=0.15)
 
 
-def test_a_soft_moment_in_a_long_turn_is_no_background_before_it() -> None:
+def test_a_soft_moment_in_a_long_turn_is_not_background() -> None:
     nearly = (0.9, -32.0)
     falls = ((nearly, 0.4), (SPEAKER, 10.9), (TURNED, 0.2), (nearly, 1.2))
     signals = Ear().hear_all((SPEAKER, 2), *falls, (SPEAKER, 2), (ROOM, 1))
@@ -154,7 +154,7 @@ def test_a_soft_moment_in_a_long_turn_is_no_background_before_it() -> None:
     assert seconds(cast(TurnEnd, signals[-1]).speech_end) == pytest.approx(16.7, abs=0.1)
 
 
-def test_its_pauses_change_nothing() -> None:
+def test_pauses_of_the_background_change_nothing() -> None:
     blips = ((ROOM, 0.3), (TELEVISION, 0.8)) * 3
     signals = Ear(wait_ms=1500).hear_all((SPEAKER, 2), (TELEVISION, 0.8), *blips)
     assert kinds(signals) == [TurnStart, TurnPause, TurnEnd]
@@ -172,10 +172,10 @@ def test_its_pauses_change_nothing() -> None:
         ([(ROOM, 0.2), (SPEAKER, 1)], 3.2),
     ],
 )
-def test_a_quiet_word_is_the_speakers(
+def test_a_quiet_word_belongs_to_the_speaker(
     script: list[tuple[tuple[float, float], float]], ends_at_s: float
 ) -> None:
-    """It rises again, or stops soon."""
+    """The level rises again, or the word ends soon."""
     signals = Ear(wait_ms=600).hear_all((SPEAKER, 2), *script, (ROOM, 2))
     assert isinstance(signals[-1], TurnEnd)
     assert kinds(signals).count(TurnEnd) == 1
@@ -220,7 +220,7 @@ def test_a_softer_person_is_heard_again() -> None:
     assert TurnStart in kinds(ear.hear_all((ROOM, 1), (TURNED, 1)))
 
 
-def test_a_turn_without_words_is_not_remembered() -> None:
+def test_the_level_of_a_turn_without_words_is_not_remembered() -> None:
     ear = Ear()
     ear.hear_all((TURNED, 2), (ROOM, 1), (SPEAKER, 2), (ROOM, 1))
     ear.nearness.forget_turn()
@@ -253,7 +253,7 @@ def test_a_nearer_speaker_begins_the_turn() -> None:
         [((0.9, -32.5), 0.3), ((0.9, -30.0), 0.5), ((0.9, -24.0), 2)],
     ],
 )
-def test_a_nearer_speakers_softer_first_words_are_the_turns(
+def test_a_nearer_speakers_soft_first_words_belong_to_the_turn(
     rise: list[tuple[tuple[float, float], float]],
 ) -> None:
     signals = Ear().hear_all(((0.9, -39.5), 3), *rise)
@@ -261,14 +261,14 @@ def test_a_nearer_speakers_softer_first_words_are_the_turns(
     assert seconds(cast(TurnStart, signals[1]).start) == pytest.approx(2.87, abs=0.04)
 
 
-def test_others_before_a_long_turn_are_known_after_it() -> None:
-    """Their loudest words open no turn."""
+def test_background_before_a_long_turn_is_remembered_after_it() -> None:
+    """Their loudest words then open no turn."""
     ear = Ear()
     ear.hear_all(*[LOUD, NEARLY] * 14, (ROOM, 0.5), (SPEAKER, 4), (ROOM, 1))
     assert ear.hear((0.9, -30.5), 0.5) == []
 
 
-def test_a_second_person_at_the_same_level_goes_on() -> None:
+def test_a_second_person_at_the_same_level_continues_the_turn() -> None:
     signals = Ear().hear_all((SPEAKER, 2), (SOFT, 3), (SPEAKER, 2), (SOFT, 3), (ROOM, 1))
     assert kinds(signals) == [TurnStart, TurnPause, TurnEnd]
     assert seconds(cast(TurnEnd, signals[-1]).speech_end) == pytest.approx(10, abs=0.1)
@@ -276,7 +276,7 @@ def test_a_second_person_at_the_same_level_goes_on() -> None:
 
 @pytest.mark.parametrize("below_db", [6.8, 7.5, 9.0])
 def test_a_lasting_fall_ends_a_long_turn(below_db: float) -> None:
-    """Another voice, not far below, that never pauses. It opens no turn of its own."""
+    """Another, slightly softer voice that never pauses; it opens no turn."""
     ear = Ear()
     signals = ear.hear_all((SPEAKER, 4), ((0.9, -25.0 - below_db), 90))
     assert kinds(signals) == [TurnStart, TurnPause, TurnEnd]
@@ -303,7 +303,7 @@ def test_a_softer_person_who_keeps_trying_is_heard() -> None:
         [(-38, 1), (-31, 1), (-31, 1), (-25, 1), (-22, 1)],
     ],
 )
-def test_a_person_who_becomes_louder_says_one_turn(levels: list[tuple[float, float]]) -> None:
+def test_a_person_who_becomes_louder_makes_one_turn(levels: list[tuple[float, float]]) -> None:
     signals = Ear().hear_all(*(((0.95, dbfs), long_s) for dbfs, long_s in levels), (ROOM, 1))
     assert kinds(signals) == [TurnStart, TurnPause, TurnEnd]
 
@@ -318,7 +318,7 @@ def stages(weights: Callable[[str], Path]) -> Stages:
 
 
 def without_pauses(name: str, seconds: float, dbfs: float) -> Sound:
-    """A person who talks on and on."""
+    """A person who talks without pause."""
     sound = to_signal(recording(name).pcm)
     levels = frame_db(sound)
     frames = sound[: len(levels) * 160].reshape(-1, 160)[levels > levels.max() - 32].ravel()
@@ -327,7 +327,7 @@ def without_pauses(name: str, seconds: float, dbfs: float) -> Sound:
 
 
 def scene(seconds: float, *parts: tuple[float, Sound]) -> Sound:
-    """``parts``: when each begins, in seconds."""
+    """``parts``: sounds by start time, in seconds."""
     scene = room_tone(round(seconds * LISTEN_RATE), np.random.default_rng(1))
     for at_s, sound in parts:
         at = round(at_s * LISTEN_RATE)
@@ -350,7 +350,7 @@ def heard(stages: Stages, sound: Sound, settings: Endpointing | None = None) -> 
 
 @pytest.mark.real
 @pytest.mark.parametrize("name", ["something", "goforward", "librivox-0880"])
-def test_a_real_television_18_db_below_ends_no_turn_late_and_opens_none(
+def test_a_real_television_18_db_below_neither_delays_nor_opens_turns(
     stages: Stages, name: str
 ) -> None:
     said = to_signal(recording(name).pcm)

@@ -1,4 +1,4 @@
-"""Where speech begins: back from the moment of certainty, over scores that had risen before it."""
+"""Where speech begins: traced back from the certain window over scores that rose before it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def frame(number: int, level: int = LOUD) -> AudioFrame:
 
 
 def begin(scores: Sequence[float], levels: Sequence[int] | None = None) -> int | None:
-    """Frame in which the first turn begins, by a ``TurnTaker``."""
+    """The frame in which a ``TurnTaker`` begins the first turn."""
     taker = TurnTaker(Endpointing())
     for number, score in enumerate(scores):
         level = levels[number] if levels else LOUD
@@ -91,11 +91,11 @@ NOISY = [0.14] * 300
         pytest.param([*ROOM, *[0.3] * 100, 0.9, 0.9], 160 - MAX_BACK_MS // 32, id="the bound"),
     ],
 )
-def test_where_a_turn_begins(scores: list[float], begins: int) -> None:
+def test_a_turn_begins_where_scores_rise(scores: list[float], begins: int) -> None:
     assert begin(scores) == begins
 
 
-def test_a_far_weaker_sound_is_an_echo_and_not_the_speaker() -> None:
+def test_a_far_weaker_sound_is_not_the_speakers_onset() -> None:
     scores = [*ROOM, *[0.4] * 10, 0.9, 0.9]
     levels = [QUIET] * 60 + [LOUD // 10] * 10 + [LOUD] * 2
     assert begin(scores, levels) == 70
@@ -115,10 +115,8 @@ def test_a_turn_does_not_reach_into_the_speech_of_the_turn_before() -> None:
 
 
 @given(st.lists(st.floats(0, 1), max_size=150), st.sampled_from([64, 2496]))
-def test_a_turn_opens_when_it_did_and_begins_behind_the_one_before(
-    scores: list[float], wait_ms: int
-) -> None:
-    """The oracle: two frames in a row reach the threshold, while no turn is open."""
+def test_a_turn_begins_after_the_previous_one(scores: list[float], wait_ms: int) -> None:
+    """The oracle: two frames in a row reach the threshold while no turn is open."""
     taker = TurnTaker(Endpointing(unsure_wait_ms=wait_ms))
     above, open_, closed_to = 0, False, 0
     for number, score in enumerate(scores):
@@ -138,7 +136,7 @@ def test_a_turn_opens_when_it_did_and_begins_behind_the_one_before(
 
 
 class ScoresByLevel:
-    """A VAD that is the less sure the softer it is: amplitude 10,000 scores 1."""
+    """A VAD whose score grows with the amplitude: 10,000 scores 1."""
 
     window_samples = WINDOW
     least_movement_db = 0.0
@@ -180,7 +178,7 @@ async def test_any_split_gives_the_same_signals(cuts: list[int]) -> None:
 
 
 @pytest.mark.parametrize("history_seconds", [0.0, 8.0])
-async def test_the_history_holds_padding_and_onset_whatever_a_client_asks_for(
+async def test_the_history_holds_any_padding_and_onset(
     history_seconds: float,
 ) -> None:
     listener = listener_with(history_seconds)
@@ -203,7 +201,7 @@ async def test_the_history_holds_padding_and_onset_whatever_a_client_asks_for(
 
 @pytest.mark.parametrize("rate", [8_000, 24_000, 44_100, 48_000])
 def test_resampled_sound_keeps_its_place(rate: int) -> None:
-    """A click at 1 s is at sample 16,000, to half a millisecond, in pieces of 20 ms."""
+    """In 20 ms pieces, a click at 1 s is at sample 16,000, within half a millisecond."""
     pcm = np.zeros(2 * rate, np.int16)
     pcm[rate] = 30_000
     resampler = Resampler(rate, LISTEN_RATE)
@@ -216,7 +214,7 @@ def test_resampled_sound_keeps_its_place(rate: int) -> None:
 
 
 @in_virtual_time
-async def test_padding_is_counted_from_the_beginning_that_was_found() -> None:
+async def test_padding_is_counted_from_the_found_onset() -> None:
     async with scene() as played:
         await played.hear(2.0)
         await played.hear(0.02, level=LOUD)  # a word too short to count
@@ -227,7 +225,7 @@ async def test_padding_is_counted_from_the_beginning_that_was_found() -> None:
 
 
 @in_virtual_time
-async def test_nothing_that_was_cleared_comes_back() -> None:
+async def test_cleared_audio_never_comes_back() -> None:
     async with scene() as played:
         await played.hear(1.0)
         await played.hear(0.02, level=LOUD)
@@ -235,15 +233,17 @@ async def test_nothing_that_was_cleared_comes_back() -> None:
         await played.do(ClearAudio())
         await played.say(0.5)
         await played.hear(1.5)
-    # Windows of 32 ms: what has not filled one when it is cleared is not heard yet.
+    # Audio that does not fill a 32 ms window when cleared is never scored.
     assert played.events(SpeechStarted)[0].audio_ms >= 1140 - 32
 
 
 @settings(max_examples=20)
 @given(st.lists(st.tuples(st.integers(1, 40), st.booleans(), st.booleans()), max_size=10))
 @in_virtual_time
-async def test_no_range_begins_before_what_is_closed(pieces: list[tuple[int, bool, bool]]) -> None:
-    """Pieces of sound, loud or not; behind some, the client clears what it has sent."""
+async def test_no_range_begins_in_closed_audio(
+    pieces: list[tuple[int, bool, bool]],
+) -> None:
+    """Pieces of sound, loud or not; after some, the client clears its audio."""
     closed_ms, sent_ms, seen = 0, 0, 0
     async with scene() as played:
         for chunks, loud, clears in pieces:
@@ -274,7 +274,7 @@ async def test_speech_over_an_answer_is_heard_from_the_first_word() -> None:
         await played.say(0.5)
         await played.hear(1.5)
     heard = cast(ScriptedStt, played.stages.stt).finished[-1]
-    # 300 ms of padding, the short word, and all that follows.
+    # 300 ms of padding, the short word, and everything after it.
     assert np.flatnonzero(heard)[0] == pytest.approx(300 * 16, abs=WINDOW)
     assert np.count_nonzero(heard) >= 0.5 * LISTEN_RATE
 
@@ -297,7 +297,7 @@ def started_at(vad: SileroVad, pcm: Pcm) -> int | None:
 
 
 def pink(count: int, seed: int) -> NDArray[np.float64]:
-    """With a level of 1."""
+    """Pink noise with a level of 1."""
     return noise("pink", count, np.random.default_rng(seed)).astype(np.float64)
 
 
@@ -307,7 +307,7 @@ def pink(count: int, seed: int) -> NDArray[np.float64]:
 def test_soft_onsets_in_noise_are_within_the_padding(
     vad: SileroVad, name: str, snr_db: int
 ) -> None:
-    """The voice fades in from -12 dB within 120 ms; the truth is the clean clip's energy."""
+    """The voice fades in from -12 dB within 120 ms; the reference is the clean clip's energy."""
     clip = recording(name).pcm
     onset, _ = bounds(clip)
     said = clip[onset : onset + 2 * LISTEN_RATE].astype(np.float64)
@@ -345,7 +345,7 @@ def test_a_short_first_word_that_silero_does_not_count_is_kept(vad: SileroVad, s
 def test_speech_over_the_robot_is_recognised_from_the_first_phoneme(
     vad: SileroVad, weights: Callable[[str], Path], name: str
 ) -> None:
-    """The range is the same as in silence: playback gates nothing."""
+    """The range is the same as in silence: playback mutes nothing."""
     clip = recording(name)
     onset, end = bounds(clip.pcm)
     voice = clip.pcm[onset:end].astype(np.float64)

@@ -1,4 +1,4 @@
-"""Transcripts that no voice in the sound can have said."""
+"""Transcripts that no voice in the audio can have said."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.quick
 VOICE = Segment(speech_s=0.6, certainty=0.95, after_question=False)
 MOTOR = Segment(speech_s=1.4, certainty=0.55, after_question=False)
 ROOM = Segment(speech_s=0.37, certainty=0.62, after_question=False)
-"""One word in a room that echoes: the scores rise and fall for as long as they last."""
+"""One word in a reverberant room: its scores rise and fall all the time."""
 BUZZ = Segment(speech_s=1.4, certainty=0.95, moves=False)
 ANSWERED = replace(VOICE, after_question=True)
 BARGE_IN = replace(VOICE, over_answer=True)
@@ -83,9 +83,7 @@ def why(text: str, segment: Segment, language: str = "en", s: float = 2.0) -> In
     ],
 )
 @pytest.mark.parametrize("segment", [VOICE, MOTOR, ANSWERED, BARGE_IN, BUTTON])
-def test_no_sound_makes_these_words_believable(
-    text: str, segment: Segment, reason: Invention
-) -> None:
+def test_these_words_are_never_believed(text: str, segment: Segment, reason: Invention) -> None:
     assert why(text, segment) == reason
 
 
@@ -110,7 +108,9 @@ def test_no_sound_makes_these_words_believable(
         ("You can see that", replace(MOTOR, speech_s=0.2), "hardly speech"),
     ],
 )
-def test_words_that_such_a_sound_cannot_be(text: str, segment: Segment, reason: Invention) -> None:
+def test_words_that_do_not_fit_the_sound_are_rejected(
+    text: str, segment: Segment, reason: Invention
+) -> None:
     assert why(text, segment) == reason
 
 
@@ -206,13 +206,13 @@ def test_words_that_such_a_sound_cannot_be(text: str, segment: Segment, reason: 
     ],
 )
 @pytest.mark.parametrize("segment", [VOICE, ANSWERED, BARGE_IN, BUTTON])
-def test_what_people_say_is_believed(language: str, text: str, segment: Segment) -> None:
+def test_real_speech_is_believed(language: str, text: str, segment: Segment) -> None:
     assert why(text, segment, language, 1.4) is None
 
 
 @pytest.mark.parametrize("text", ["Mm-hmm.", "Uh-huh."])
 @pytest.mark.parametrize("segment", [ANSWERED, BARGE_IN, BUTTON])
-def test_a_hum_is_an_answer_and_a_backchannel(text: str, segment: Segment) -> None:
+def test_a_hum_may_be_an_answer_or_a_backchannel(text: str, segment: Segment) -> None:
     assert why(text, segment) is None
 
 
@@ -225,7 +225,7 @@ def test_a_hum_is_an_answer_and_a_backchannel(text: str, segment: Segment) -> No
         Segment(0.27, certainty=0.98, moves=False, after_question=False),
     ],
 )
-def test_a_short_word_is_believed_in_a_room_that_echoes(text: str, segment: Segment) -> None:
+def test_a_short_word_is_believed_in_a_reverberant_room(text: str, segment: Segment) -> None:
     assert why(text, segment) is None
 
 
@@ -285,7 +285,7 @@ def test_a_letter_may_be_a_syllable(language: str, text: str, seconds: float) ->
         ("ru", "Спасибо большое."),
     ],
 )
-def test_thanks_of_any_length_need_a_sure_voice(language: str, text: str) -> None:
+def test_thanks_of_any_length_need_a_certain_voice(language: str, text: str) -> None:
     assert why(text, replace(VOICE, certainty=0.7), language) == "hardly speech"
     assert why(text, VOICE, language) is None
 
@@ -297,7 +297,7 @@ def test_a_whole_sentence_is_believed_in_noise() -> None:
     assert why("はい", MOTOR, "ja") == "hardly speech"
 
 
-def test_a_command_said_over_and_over_needs_no_sure_voice() -> None:
+def test_a_repeated_command_needs_no_certain_voice() -> None:
     doubtful = replace(BARGE_IN, certainty=0.75)
     assert why("Stop, stop, stop, stop!", doubtful) is None
     assert why("No, no, no, no!", doubtful) is None

@@ -1,4 +1,4 @@
-"""A mouth moves; a motor, a fan and a hiss do not."""
+"""The timbre of a voice changes; that of a motor, a fan or a hiss does not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SECOND = LISTEN_RATE
 
 
 def servo(seed: int, seconds: float = 1.2) -> Signal:
-    """A sawtooth that glides, a hiss in its rhythm, and clicks."""
+    """A gliding sawtooth, hiss in its rhythm, and clicks."""
     rng = np.random.default_rng(seed)
     count = round(seconds * LISTEN_RATE)
     turns = np.cumsum(np.linspace(*rng.uniform(90, 250, 2), count)) / LISTEN_RATE
@@ -54,7 +54,7 @@ def servo(seed: int, seconds: float = 1.2) -> Signal:
 
 
 def in_room(sound: Signal, level_dbfs: float = -26.0, room_dbfs: float = -60.0) -> Pcm:
-    """A second of the room, and then ``sound`` in it."""
+    """A second of the room, then ``sound`` in it."""
     rng = np.random.default_rng(1)
     whole = room_tone(SECOND + len(sound), rng, room_dbfs)
     whole[SECOND:] += gained(sound, level_dbfs - rms_dbfs(sound))
@@ -95,25 +95,25 @@ def test_people_move() -> None:
         ("es", "Para."),
     ],
 )
-def test_words_move_also_while_a_motor_does_not(language: str, word: str) -> None:
+def test_words_move_over_a_motor(language: str, word: str) -> None:
     said = to_signal(spoken_by_pico(word, language))
     motor = servo(3, len(said) / LISTEN_RATE)[: len(said)]
     assert moves(in_room(said))
     assert moves(in_room(said + gained(motor, rms_dbfs(said) - rms_dbfs(motor) - 5.0)))
 
 
-def test_nothing_is_known_of_a_moment_or_of_a_sound_that_the_room_drowns() -> None:
+def test_short_or_drowned_sounds_have_no_verdict() -> None:
     assert movement_db(in_room(servo(1, 0.15)), SECOND) is None
     assert movement_db(in_room(servo(1), -40, -38), SECOND) is None
     assert movement_db(in_room(servo(1))[SECOND:], 0) is None, "the room was not heard"
 
 
-def test_an_engine_tells_how_much_a_voice_moves() -> None:
+def test_an_engine_has_its_movement_threshold() -> None:
     assert info_of(Kind.VAD, SileroVad(None)).least_movement_db == LEAST_MOVEMENT_DB
 
 
 class Sounds:
-    """Frames of 32 ms; which stretches move is known."""
+    """Frames of 32 ms with known moving stretches."""
 
     def __init__(self, *moving_s: tuple[float, float]) -> None:
         self.motor = Motor(self.moves)
@@ -153,14 +153,14 @@ def test_a_voice_over_an_expected_motor_is_heard_once_it_moves() -> None:
     assert not any(sounds.hear(1.0)[5:])
 
 
-def test_after_a_turn_that_moved_none_is_expected() -> None:
+def test_after_a_moving_turn_no_motor_is_expected() -> None:
     sounds = Sounds((0.5, 1.0))
     sounds.hear(1.2, turn=True)
     assert not any(sounds.hear(1.2))
 
 
-def test_a_servo_is_a_turn_once_and_a_person_is_heard_after_it() -> None:
-    """Each sound scores as speech."""
+def test_a_servo_opens_a_turn_only_once() -> None:
+    """Every sound scores as speech."""
     moved = [np.pad(servo(seed), (0, SECOND // 2)) for seed in range(4)]
     said = to_signal(spoken_by_pico("Turn the light on.", "en"))
     pcm = np.concatenate([in_room(np.concatenate(moved)), in_room(said)])

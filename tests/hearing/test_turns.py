@@ -1,4 +1,4 @@
-"""Turn taking as pure lists: scores and levels in, signals out."""
+"""Turn-taking over plain lists: scores and levels in, signals out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def feed(taker: TurnTaker, scores: list[float], first: int = 0) -> list[Signal]:
     return hear(taker, [(score, SILENCE) for score in scores], first)
 
 
-def test_a_click_is_no_speech_and_two_windows_are() -> None:
+def test_one_window_is_no_speech_and_two_are() -> None:
     taker = TurnTaker(Endpointing())
     assert feed(taker, [0.0, 0.9, 0.0]) == []
     # It may have been the beginning, though (tests/hearing/test_onset.py).
@@ -111,7 +111,7 @@ def test_a_weak_score_is_suspected_only_while_it_rises() -> None:
     assert not taker.suspects
 
 
-def test_every_sound_may_be_speech_until_the_room_is_known_to_sound_like_that() -> None:
+def test_any_sound_may_be_speech_until_the_room_is_known() -> None:
     taker = TurnTaker(Endpointing())
     found = []
     for n, score in enumerate([0.02, 0.15, 0.15, 0.04, *[0.2] * 100]):
@@ -125,20 +125,20 @@ def test_every_sound_may_be_speech_until_the_room_is_known_to_sound_like_that() 
 
 
 def sound(level: float, samples: int = WINDOW) -> Pcm:
-    """Noise of one level, the same each time."""
+    """Noise of one level, always the same."""
     return np.random.default_rng(1).normal(0, level, samples).astype(np.int16)
 
 
 @pytest.fixture
 def speaking() -> TurnTaker:
-    """In the middle of a turn: 5 windows of room, 10 of speech."""
+    """A turn in progress: 5 windows of room, 10 of speech."""
     taker = TurnTaker(Endpointing())
     heard = [(0.01, sound(ROOM))] * 5 + [(0.99, sound(VOICE))] * 10
     assert hear(taker, heard) == [TurnStart(5 * WINDOW)]
     return taker
 
 
-def test_a_pause_begins_where_the_voice_fades_and_not_where_the_scores_fall(
+def test_a_pause_begins_where_the_voice_fades(
     speaking: TurnTaker,
 ) -> None:
     half = np.concatenate((sound(VOICE, WINDOW // 2), sound(ROOM, WINDOW // 2)))
@@ -161,7 +161,7 @@ def test_silence_counts_from_where_the_voice_faded(speaking: TurnTaker) -> None:
     assert hear(speaking, [(0.0, sound(ROOM))], first=19) == [TurnEnd(15 * WINDOW)]
 
 
-def test_a_closed_mouth_in_a_word_is_no_pause_of_the_speaker(speaking: TurnTaker) -> None:
+def test_a_closure_within_a_word_is_no_pause(speaking: TurnTaker) -> None:
     hear(speaking, [(0.9, sound(ROOM))], first=15)
     loud = [(0.9, sound(VOICE))]
     assert hear(speaking, loud, first=16) == [TurnResume(16 * WINDOW, within_word=True)]
@@ -169,19 +169,19 @@ def test_a_closed_mouth_in_a_word_is_no_pause_of_the_speaker(speaking: TurnTaker
     assert hear(speaking, loud, first=18) == [TurnResume(18 * WINDOW)]
 
 
-def test_a_speaker_may_go_on_softly(speaking: TurnTaker) -> None:
+def test_a_speaker_may_resume_softly(speaking: TurnTaker) -> None:
     soft = [(0.9, sound(ROOM * 2))] * 30
     signals = hear(speaking, soft, first=15)
-    # Once taken for an end, and no second time.
+    # Taken for an end once, not twice.
     assert [type(signal) for signal in signals] == [TurnPause, TurnResume]
     assert hear(speaking, [(0.1, sound(ROOM))], first=45) == [TurnPause(45 * WINDOW, 46 * WINDOW)]
 
 
-def test_a_vad_that_is_sure_of_speech_is_believed(speaking: TurnTaker) -> None:
+def test_a_high_vad_score_is_believed(speaking: TurnTaker) -> None:
     assert hear(speaking, [(0.99, sound(ROOM))] * 3, first=15) == []
 
 
-def test_where_the_room_is_loud_only_the_scores_count() -> None:
+def test_in_a_loud_room_only_the_scores_count() -> None:
     taker = TurnTaker(Endpointing())
     hear(taker, [(0.01, sound(VOICE / 3))] * 5 + [(0.99, sound(VOICE))] * 10)
     assert hear(taker, [(0.9, sound(VOICE / 3))] * 3, first=15) == []

@@ -1,4 +1,4 @@
-"""Each stretch of echo is heard with memories of its own."""
+"""Each stretch of echo is scored by new VAD streams."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SILENCE = np.zeros(WINDOW, np.int16)
 
 @dataclass
 class Heard:
-    """One stream: how many windows it has heard, and whether it was closed."""
+    """One stream: the number of its windows, and whether it was closed."""
 
     stage: ScriptedVad
     windows: int = 0
@@ -49,7 +49,7 @@ class Heard:
 
 @dataclass
 class ScriptedVad:
-    """All its streams score what it says."""
+    """All its streams return its current score."""
 
     says: float = 0.0
     streams: list[Heard] = field(default_factory=list)
@@ -62,8 +62,8 @@ class ScriptedVad:
 
 
 def heard_by(script: list[tuple[bool, float]]) -> list[int]:
-    """``script``: whether there may be an echo in a window, and what each VAD says of it. Windows
-    that each stream has heard, in the order in which they were opened."""
+    """``script``: for each window, whether it may hold an echo, and its VAD score. Returns the
+    number of windows per stream, in order of opening."""
     stage = ScriptedVad()
 
     async def hear() -> None:
@@ -88,7 +88,7 @@ AFTER = [(False, 0.9)] * 30
     ("script", "windows"),
     [
         pytest.param([*QUIET, *[(True, 0.1)] * 20, *QUIET], [20, 20, 20], id="an echo"),
-        # So is the echo itself, before it is known to be one.
+        # So is the echo itself before it is recognised.
         pytest.param(
             [*[(False, 0.9)] * 10, *[(True, 0.1)] * 20, *QUIET], [30, 20, 10], id="its onset"
         ),
@@ -103,10 +103,10 @@ AFTER = [(False, 0.9)] * 30
         ),
     ],
 )
-def test_the_vad_of_the_room_never_hears_what_is_left_of_an_echo(
+def test_the_rooms_vad_stream_never_hears_residual_echo(
     script: list[tuple[bool, float]], windows: list[int]
 ) -> None:
-    """But speech is heard to its end by those that began to hear it."""
+    """But speech is scored to its end by the streams that began it."""
     assert heard_by(script) == windows
 
 
@@ -127,7 +127,7 @@ def test_replacing_a_vad_closes_all_streams_of_the_old_one() -> None:
     assert [stream.closed for stream in new.streams] == [True] * 2
 
 
-async def test_a_vad_that_cannot_be_opened_is_tried_again_at_the_next_window() -> None:
+async def test_a_vad_that_cannot_be_opened_is_retried_at_the_next_window() -> None:
     class Restarting(ScriptedVad):
         async def open(self, work: Work) -> Heard:
             if not self.streams:
@@ -143,10 +143,10 @@ async def test_a_vad_that_cannot_be_opened_is_tried_again_at_the_next_window() -
 
 
 @pytest.mark.real
-def test_after_some_answers_it_hears_as_much_as_during_the_first(
+def test_speech_scores_do_not_fall_after_some_answers(
     weights: Callable[[str], Path],
 ) -> None:
-    """Real Silero. What it heard over the first answers is a rustle that it learns to ignore."""
+    """Real Silero. Over the first answers it hears a rustle that it learns to ignore."""
     stage = InlineVad(build(SileroOptions(), weights("silero-vad")))
     rustle = to_pcm(gained(noise("white", 625 * WINDOW, np.random.default_rng(2)), -40))
     speech = recording("goforward").pcm

@@ -1,4 +1,4 @@
-"""Noise taken out for a VAD: what stays, what goes, and what a second opinion is worth."""
+"""Noise reduction for a VAD: what stays, what goes, and how a second score counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PER_SECOND = LISTEN_RATE / WINDOW
 
 
 def reduced(pcm: Pcm, speech_from: int) -> Pcm:
-    """All windows one after the other; from that sample on they pass for speech."""
+    """All windows in order; from that sample on they count as speech."""
     reducer, found = NoiseReducer(WINDOW), []
     for frame in Framer(WINDOW).feed(pcm):
         reducer.hear(frame.pcm)
@@ -46,7 +46,7 @@ def tone(count: int, hz: float) -> Signal:
     return np.sin(np.arange(count) * 2 * np.pi * hz / LISTEN_RATE).astype(np.float32)
 
 
-def test_steady_noise_goes_and_a_voice_that_joins_it_stays() -> None:
+def test_steady_noise_is_removed_and_a_voice_kept() -> None:
     heard = gained(noise("pink", 3 * LISTEN_RATE, np.random.default_rng(1)), -30)
     heard[2 * LISTEN_RATE :] += gained(tone(LISTEN_RATE, 1000), -20)
     found = to_signal(reduced(to_pcm(heard), 2 * LISTEN_RATE))
@@ -96,7 +96,7 @@ def test_three_windows_must_agree() -> None:
 
 
 @pytest.mark.parametrize("level_dbfs", [-60, -45, -26])
-def test_the_level_of_the_noise_is_known(level_dbfs: int) -> None:
+def test_the_noise_level_is_estimated(level_dbfs: int) -> None:
     reducer = NoiseReducer(WINDOW)
     heard = gained(noise("pink", 2 * LISTEN_RATE, np.random.default_rng(1)), level_dbfs)
     for frame in Framer(WINDOW).feed(to_pcm(heard)):
@@ -128,7 +128,7 @@ def speech_s(vad: SileroVad, pcm: Pcm) -> float:
 
 
 @pytest.mark.real
-def test_where_the_noise_is_soft_only_the_plain_sound_counts(vad: SileroVad) -> None:
+def test_in_soft_noise_only_the_plain_sound_counts(vad: SileroVad) -> None:
     clip = to_signal(recording("something").pcm)
     faint = to_pcm(
         gained(clip, -52.0) + gained(noise("pink", len(clip), np.random.default_rng(1)), -55.0)
@@ -141,7 +141,7 @@ def test_where_the_noise_is_soft_only_the_plain_sound_counts(vad: SileroVad) -> 
 @pytest.mark.real
 @pytest.mark.parametrize("kind", ["pink", "fan", "babble"])
 def test_speech_that_is_3_db_softer_than_noise_is_heard(vad: SileroVad, kind: NoiseKind) -> None:
-    """More of it than by the network alone; and the noise alone is no speech."""
+    """More of it than with the network alone; the noise alone is not speech."""
     clip = recording("something").pcm
     onset, end = bounds(clip)
     voice = to_signal(clip[onset:end])

@@ -1,4 +1,4 @@
-"""Home Assistant's side of the Wyoming protocol, by the library that it uses."""
+"""Home Assistant's side of the Wyoming protocol, with the library that it uses."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SPEECH = {"rate": 48_000, "width": 2, "channels": 2}
 
 @asynccontextmanager
 async def door(assistant: StagedAssistant, access: Access | None = None) -> AsyncIterator[int]:
-    """Its port. Afterwards nothing runs and nothing is open."""
+    """Yields its port; checks afterwards that nothing runs or is open."""
     listener = bind("127.0.0.1", 0)
     port = listener.getsockname()[1]
     admits = (access or Access()).admits
@@ -57,7 +57,7 @@ async def door(assistant: StagedAssistant, access: Access | None = None) -> Asyn
 
 
 async def ask(port: int, *events: Eventable, until: str) -> list[Event]:
-    """Everything that comes up to the event ``until``, or to the end."""
+    """Everything received up to the event ``until``, or to the end."""
     found: list[Event] = []
     with suppress(ConnectionError):
         async with AsyncTcpClient("127.0.0.1", port) as client, asyncio.timeout(10):
@@ -86,7 +86,7 @@ def kinds(events: Sequence[Event]) -> list[str]:
     return [e.type for e in events if not AudioChunk.is_type(e.type)]
 
 
-async def test_it_says_what_it_can_do() -> None:
+async def test_it_describes_its_services() -> None:
     assistant = StagedAssistant()
     assistant.stt.languages = ("en", "de")
     async with door(assistant) as port:
@@ -135,11 +135,11 @@ async def test_invented_words_are_no_command(text: str, known: str) -> None:
     [
         (["Turn on", "Turn on the"], "Turn on the light.", ["Turn on", " the", " light."]),
         (["", ""], "Turn on the light.", ["Turn on the light."]),
-        (["Turn off"], "Turn on the light.", ["Turn off"]),  # its end says what it became
+        (["Turn off"], "Turn on the light.", ["Turn off"]),  # its end has the transcript
         ([], "", []),
     ],
 )
-async def test_words_that_stay_are_told_as_they_come(
+async def test_stable_words_are_sent_as_they_come(
     partials: Sequence[str], final: str, told: Sequence[str]
 ) -> None:
     assistant = StagedAssistant()
@@ -184,7 +184,7 @@ async def test_a_text_is_spoken() -> None:
     assert sound(found) == pytest.approx(5 * 0.05, abs=0.02)
 
 
-async def test_a_text_that_comes_in_parts_is_spoken_by_sentence() -> None:
+async def test_a_streamed_text_is_spoken_by_sentence() -> None:
     assistant = StagedAssistant()
     text = "First this. Then that one. And so on"
     async with door(assistant) as port, AsyncTcpClient("127.0.0.1", port) as client:
@@ -255,7 +255,7 @@ def line(kind: str, **data: Any) -> bytes:
 
 
 def chunk(audio: bytes, **form: Any) -> bytes:
-    """A sound, as it is on the wire."""
+    """A sound in its wire format."""
     data = json.dumps({**SPEECH, **form}).encode()
     sizes = {"data_length": len(data), "payload_length": len(audio)}
     head = json.dumps({"type": "audio-chunk", **sizes}).encode()
@@ -282,7 +282,7 @@ def chunk(audio: bytes, **form: Any) -> bytes:
         (b"x" * (wyoming_port.MOST_EVENT_BYTES + 10), ""),
     ],
 )
-async def test_what_cannot_be_read_ends_only_that_connection(
+async def test_unreadable_data_ends_only_its_connection(
     sent: bytes, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with door(StagedAssistant()) as port:

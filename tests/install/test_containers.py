@@ -1,4 +1,4 @@
-"""What the images are built from is here, and is all that the wheel needs."""
+"""The images' build inputs exist and include all that the wheel needs."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ FOLDER = ROOT / "containers"
 
 
 def copied(containerfile: Path) -> list[str]:
-    """The paths that it takes from the repository."""
+    """The paths that the image copies from the repository."""
     lines = re.findall(r"^COPY (?!--from)(.+) \S+$", containerfile.read_text(), re.MULTILINE)
     return [word for line in lines for word in line.split()]
 
 
 @pytest.mark.parametrize("name", ["Containerfile", "Containerfile.cuda"])
-def test_it_takes_all_that_the_wheel_contains(name: str) -> None:
+def test_the_image_has_all_that_the_wheel_contains(name: str) -> None:
     taken = copied(FOLDER / name)
     files = {path for pattern in taken for path in ROOT.glob(pattern)}
     assert all(list(ROOT.glob(pattern)) for pattern in taken)
@@ -52,7 +52,7 @@ def test_it_takes_all_that_the_wheel_contains(name: str) -> None:
         assert files & {path, *path.parents}, f"{needed} is not copied"
 
 
-def test_the_image_runs_on_another_processor_than_the_one_that_builds() -> None:
+def test_the_image_runs_on_other_processors_than_its_builder() -> None:
     stages = (FOLDER / "Containerfile").read_text().split("\nFROM ")[1:]
     assert len(stages) == 2
     assert all(f"{PORTABLE}=1" in stage for stage in stages)
@@ -77,7 +77,7 @@ def test_in_a_container_no_address_is_this_machine(name: str) -> None:
 
 
 def environment(containerfile: Path, folder: Path) -> dict[str, str]:
-    """What the image sets, with its folders in ``folder``."""
+    """The image's environment variables, with its folders in ``folder``."""
     image = containerfile.read_text().rpartition("\nFROM ")[2].replace("\\\n", " ")
     found = re.findall(r"(\w+)=(\S+)", " ".join(re.findall(r"^ENV (.*)", image, re.MULTILINE)))
     own = {name: re.sub("^/", f"{folder}/", value) for name, value in found}
@@ -104,8 +104,8 @@ async def test_a_key_made_in_the_container_is_accepted_at_once(tmp_path: Path, n
 
 
 async def checked(answer: JSONResponse | None, asked: list[bytes] | None = None) -> bool:
-    """What the health check says of a server that answers so, or does not answer. ``asked`` gets
-    its request, and a key for local programs exists then."""
+    """The health check's verdict on a server that gives this answer, or none. ``asked`` gets its
+    request; then a key for local programs exists."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await reader.readuntil(b"\r\n\r\n")
@@ -124,7 +124,7 @@ async def checked(answer: JSONResponse | None, asked: list[bytes] | None = None)
     how, python, *command = service("compose.yaml")["healthcheck"]["test"]
     assert (how, python) == ("CMD", "python")
     command = [word.replace("8765", str(port)) for word in command]
-    # The time limit of the check is for real servers, not for a machine that runs tests.
+    # The check's time limit is meant for real servers, not for a test machine.
     command = [word.replace("timeout=2", "timeout=60") for word in command]
     async with server, local_key(Access(Rules(loopback=asked is None)), port, {}):
         check = await asyncio.create_subprocess_exec(
@@ -150,7 +150,7 @@ async def test_the_health_check(answer: JSONResponse | None, healthy: bool) -> N
     assert await checked(answer) is healthy
 
 
-async def test_the_health_check_shows_the_key_of_local_programs() -> None:
+async def test_the_health_check_sends_the_key_of_local_programs() -> None:
     asked: list[bytes] = []
     assert await checked(JSONResponse({"ready": True, "reasons": {}}), asked)
     assert b"Authorization: Bearer rv_" in asked[0]

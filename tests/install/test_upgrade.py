@@ -28,13 +28,13 @@ KEYS = {
         "rv_uzS7p2emRfEigW5vzjYn69j4v5fdFLi0plmMknPWtz0",
     )
 }
-"""What it showed its owner, once; of no use anywhere."""
+"""The key that it showed its owner once; valid nowhere else."""
 REAL_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "reachy-voice"
 
 
 @pytest.fixture(params=RELEASES)
 def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The data as that release left it on a machine, weights included."""
+    """The data as that release left it, weights included."""
     kept = tmp_path / request.param
     shutil.copytree(DATA / request.param, kept)
     own = kept / "config" / "reachy-voice"
@@ -57,7 +57,7 @@ def environ(data: Path) -> dict[str, str]:
 
 
 @pytest.mark.real
-async def test_the_server_starts_on_it_and_knows_the_keys(
+async def test_the_server_starts_on_old_data_and_knows_the_keys(
     data: Path, environ: dict[str, str]
 ) -> None:
     command = [sys.executable, "-m", "app.cli", "serve", "--set", "server.port=0"]
@@ -71,7 +71,7 @@ async def test_the_server_starts_on_it_and_knows_the_keys(
                 assert told.status_code == status
 
 
-def test_every_setting_means_what_it_meant(data: Path, environ: dict[str, str]) -> None:
+def test_every_setting_keeps_its_meaning(data: Path, environ: dict[str, str]) -> None:
     file = data / "config" / "reachy-voice" / "settings.yaml"
     loaded = load_settings(environ=environ).settings
     settings = loaded.model_dump(mode="json")
@@ -81,12 +81,12 @@ def test_every_setting_means_what_it_meant(data: Path, environ: dict[str, str]) 
         retired = getattr(getattr(loaded, section), "retired", ())  # with a warning
         for key, value in values.items():
             now = settings[section].get(key)
-            if isinstance(value, dict):  # newer settings stand beside those that were written
+            if isinstance(value, dict):  # newer settings may stand beside the saved ones
                 now = {name: now.get(name) for name in value}
             assert key in retired or now == value, f"{section}.{key}"
 
 
-def test_who_was_let_in_is(data: Path) -> None:
+def test_allowed_addresses_stay_allowed(data: Path) -> None:
     known = AccessFile(data / "config" / "reachy-voice" / "access.json").read()
     assert [(str(each.network), each.note) for each in known.addresses] == [
         ("192.168.1.7/32", "the robot"),

@@ -1,4 +1,4 @@
-"""The wheel alone, without the checkout: setup, serve, ask; at first without a compiler."""
+"""The wheel alone, without the checkout: setup, serve, ask; first without a compiler."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ON_A_FREE_PORT = ("--set", "server.port=0", "--set", "server.announce=false")
 
 @dataclass
 class Machine:
-    """A home of its own, where the wheel was installed into an environment of its own."""
+    """A separate home with the wheel in a separate environment."""
 
     program: Path
     home: Path
@@ -90,7 +90,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     venv = home / "environment"
     wheel = _wheel(ROOT, home / "wheels")
     _do(sys.executable, "-m", "venv", "--without-pip", venv)
-    pins = home / "pins.txt"  # without hashes, which the wheel has not
+    pins = home / "pins.txt"  # without hashes, since the wheel has none
     locked = (ROOT / "requirements.lock").read_text().splitlines()
     pins.write_text("\n".join(line.rstrip(" \\") for line in locked if "==" in line))
     made = Machine(venv / "bin" / "reachy-voice", home)
@@ -107,14 +107,14 @@ def without_compiler(machine: Machine) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def ready(machine: Machine, without_compiler: subprocess.CompletedProcess[str]) -> Machine:
-    """Later, with llama.cpp in the cache: nothing needs to be compiled."""
+    """Later, with llama.cpp in the cache, so nothing needs to be compiled."""
     (machine.cache / "wheels").symlink_to(compiled().parents[1])
     done = machine.run("setup")
     assert done.returncode == 0, done.stderr
     return machine
 
 
-def test_without_a_compiler_it_says_what_is_missing_and_sets_up_the_rest(
+def test_without_a_compiler_it_names_it_and_sets_up_the_rest(
     machine: Machine, without_compiler: subprocess.CompletedProcess[str]
 ) -> None:
     for told in (without_compiler, machine.run("setup", "--config", "remote")):
@@ -126,7 +126,7 @@ def test_without_a_compiler_it_says_what_is_missing_and_sets_up_the_rest(
     assert "reachy-voice setup" in default.stderr
 
 
-async def test_without_a_compiler_it_serves_with_models_elsewhere(
+async def test_without_a_compiler_it_serves_with_remote_models(
     machine: Machine, without_compiler: subprocess.CompletedProcess[str]
 ) -> None:
     async with serving(FarServer()) as far:
@@ -157,7 +157,7 @@ def test_the_wheel_alone_answers_a_question(ready: Machine) -> None:
 
 
 def test_its_environment_outlives_what_installed_it(ready: Machine) -> None:
-    """``uvx`` and ``pipx run`` keep theirs for some days only."""
+    """``uvx`` and ``pipx run`` keep theirs only for some days."""
     own = ready.home / ".local/share/reachy-voice/.venv/bin/reachy-voice"
     moved = ready.program.parents[1].rename(ready.home / "gone")
     try:
@@ -169,8 +169,8 @@ def test_its_environment_outlives_what_installed_it(ready: Machine) -> None:
         moved.rename(ready.program.parents[1])
 
 
-def test_an_upgrade_replaces_the_program_that_stays(ready: Machine, tmp_path: Path) -> None:
-    """This one ships llama.cpp, which takes the place of the compiled one."""
+def test_an_upgrade_replaces_the_installed_program(ready: Machine, tmp_path: Path) -> None:
+    """The new version ships llama.cpp, which replaces the compiled one."""
     source = tmp_path / "source"
     for folder in ("app", "config", "hardware", "pipeline", "script"):
         ignored = shutil.ignore_patterns("__pycache__")
@@ -202,7 +202,7 @@ def test_an_upgrade_replaces_the_program_that_stays(ready: Machine, tmp_path: Pa
 
 
 def compiled() -> Path:
-    """The llama.cpp of this checkout's own setup."""
+    """The llama.cpp compiled by this checkout's setup."""
     place = Place(ROOT, REAL_CACHE / "reachy-voice", sys.executable)
     wheel = LlamaWheel(place, PYTHON_TAG).cached()
     if wheel is None:

@@ -1,4 +1,4 @@
-"""MCP servers that lie, flood, stall, redirect and change: each costs its own call at most."""
+"""MCP servers that lie, flood, stall, redirect and change: each costs at most its own call."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def many_parts(asked: Asked) -> None:
         (never, "no answer within"),
     ],
 )
-async def test_an_answer_without_an_end_costs_one_call(answer: Answer, why: str) -> None:
+async def test_an_endless_answer_costs_one_call(answer: Answer, why: str) -> None:
     timeout_s = 3 if answer is never else 60  # the machine may be busy
     async with mcp_stub() as stub, connected(ServerPlace(stub.url), timeout_s) as server:
         stub.answers["tools/call"] = answer
@@ -54,7 +54,7 @@ async def test_an_answer_without_an_end_costs_one_call(answer: Answer, why: str)
         assert stub.methods().count("initialize") == 1
 
 
-async def test_a_server_that_never_takes_leave_does_not_hold_up_the_session(
+async def test_a_server_that_never_closes_does_not_delay_the_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http, "CLOSE_S", 0.1)
@@ -80,7 +80,7 @@ async def test_a_secret_does_not_follow_a_redirect(caplog: pytest.LogCaptureFixt
         assert stub.asked[0].headers["authorization"] == SECRET
 
 
-async def test_why_a_server_fails_repeats_no_words_of_it(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_repeats_no_words_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
     async def refuse(asked: Asked) -> None:
         await asked.say(error={"code": -32050, "message": f"bad token {SECRET}"})
 
@@ -109,7 +109,7 @@ async def test_an_odd_notification_is_not_logged(caplog: pytest.LogCaptureFixtur
     assert SECRET not in caplog.text
 
 
-async def test_a_refused_call_leaves_the_calls_of_others_alone() -> None:
+async def test_a_refused_call_does_not_affect_others() -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(asked: Asked) -> None:
@@ -130,7 +130,7 @@ async def test_a_refused_call_leaves_the_calls_of_others_alone() -> None:
         assert await calling == RAIN
 
 
-async def test_a_session_that_the_server_has_forgotten_is_begun_anew(
+async def test_a_forgotten_session_is_begun_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(connection, "RETRY_S", (0.01, 0.1))
@@ -153,7 +153,7 @@ async def test_a_session_that_the_server_has_forgotten_is_begun_anew(
     assert stub.methods().count("initialize") == 2
 
 
-async def test_other_tools_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changed_tools_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "RETRY_S", (0.01, 0.1))
     change, changed = asyncio.Event(), asyncio.Event()
 
@@ -178,7 +178,7 @@ async def test_other_tools_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [tool.name for tool in server.tools] == ["forecast", "erase"]
 
 
-async def test_as_many_tools_are_taken_as_a_client_can_be_shown() -> None:
+async def test_the_size_of_the_tool_list_is_limited() -> None:
     long = {**FORECAST, "description": "天" * 1000}
     schema = {"type": "object", "properties": {"x" * 10_000: {}}}
     tools = [{**long, "name": f"t{n}", "inputSchema": schema} for n in range(63)]
@@ -189,7 +189,7 @@ async def test_as_many_tools_are_taken_as_a_client_can_be_shown() -> None:
     assert len(json.dumps(shown)) < MAX_SHOWN_CHARS
 
 
-async def test_a_server_without_a_last_page_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_with_endless_pages_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def more(asked: Asked) -> None:
         await asked.say(result={"tools": [], "nextCursor": "more"})
 
@@ -254,7 +254,7 @@ async def test_a_program_that_ends_or_floods_is_started_again(
 
     monkeypatch.setattr(McpServer, "_begin", note)
     async with asyncio.timeout(60), connected(place) as server:
-        assert await server.call("forecast", {}) == RAIN  # what is not UTF-8 harms nothing
+        assert await server.call("forecast", {}) == RAIN  # invalid UTF-8 does no harm
         answer = await server.call("forecast", {"last": last})
         assert (answer.text, answer.error) == (
             says,
@@ -275,7 +275,7 @@ async def test_a_flood_is_read_slowly() -> None:
         assert loop.time() - began == pytest.approx(1, abs=0.01)
 
 
-async def test_a_flood_of_events_does_not_hold_up_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_flood_of_events_does_not_block_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacing_module, "BYTES_PER_S", 1)
     notes = flood(EVENTS, b'data: {"jsonrpc": "2.0", "method": "notifications/odd"}\n\n' * 4096)
     async with (
@@ -286,8 +286,8 @@ async def test_a_flood_of_events_does_not_hold_up_calls(monkeypatch: pytest.Monk
         assert await server.call("forecast", {}) == RAIN
 
 
-async def test_a_result_is_checked_by_no_pattern_of_the_server() -> None:
-    """Python's ``re`` would take years for this one, and hold up all conversations."""
+async def test_no_pattern_of_the_server_checks_a_result() -> None:
+    """Python's ``re`` would take years for this pattern and block all conversations."""
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(x+)+$"}}}
 
     async def answer(asked: Asked) -> None:
@@ -301,7 +301,7 @@ async def test_a_result_is_checked_by_no_pattern_of_the_server() -> None:
         assert await server.call("forecast", {}) == RAIN
 
 
-async def test_of_many_tools_that_cannot_be_used_few_are_looked_at(
+async def test_only_a_few_unusable_tools_are_examined(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked, why_unusable = 0, connection._why_unusable

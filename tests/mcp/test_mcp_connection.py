@@ -1,4 +1,4 @@
-"""Real MCP servers, by the official SDK: a program on stdio, and one over HTTP."""
+"""Real MCP servers by the official SDK: a program on stdio, and one over HTTP."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def connected(
 
 @asynccontextmanager
 async def over_http() -> AsyncIterator[ServerPlace]:
-    """The same program, at a port that it is told."""
+    """The same program over HTTP on a given port."""
     port = free_port()
     serving = await asyncio.create_subprocess_exec(sys.executable, str(PROGRAM), str(port))
     try:
@@ -93,7 +93,7 @@ async def test_a_call_ends_when_it_is_cancelled_or_takes_too_long(tmp_path: Path
         assert late.error == "there was no answer within 2 s"
         marker.unlink(missing_ok=True)
         calling = asyncio.create_task(server.call("sleep", {"seconds": 60}))
-        assert (await server.call("forecast", {"city": "Bern"})).text  # the other one has begun
+        assert (await server.call("forecast", {"city": "Bern"})).text  # the other call has begun
         calling.cancel()
         await asyncio.wait({calling})
         assert (await server.call("forecast", {"city": "Bern"})).text
@@ -126,7 +126,7 @@ async def test_a_program_that_ends_is_started_again(monkeypatch: pytest.MonkeyPa
         (ServerPlace(command=("true",)), "closed the connection"),
     ],
 )
-async def test_why_a_server_cannot_be_used(
+async def test_an_unusable_server_is_reported_with_a_reason(
     place: ServerPlace, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
@@ -144,7 +144,7 @@ async def test_why_a_server_cannot_be_used(
         ([ResourceLink(name="page", uri="http://x/")], "page: http://x/", 0),
     ],
 )
-def test_what_the_model_can_take(content: list[Any], text: str, images: int) -> None:
+def test_results_are_converted_for_the_model(content: list[Any], text: str, images: int) -> None:
     result = connection.call_result(CallToolResult(content=content))
     assert text in result.text
     assert len(result.images) == images
@@ -153,8 +153,8 @@ def test_what_the_model_can_take(content: list[Any], text: str, images: int) -> 
 # --- the owner's settings ----------------------------------------------------------------------
 
 
-async def test_the_owners_server_answers_a_client_that_knows_nothing_of_it() -> None:
-    """As a client on the wire: a text turn, with a real program behind it."""
+async def test_the_owners_server_works_for_unaware_clients() -> None:
+    """As a client sees it: a text turn, with a real program behind it."""
 
     def think(messages: Any, tools: Any, choice: Any) -> Any:
         if messages[-1].role == "tool":
@@ -204,7 +204,7 @@ def test_settings_of_servers(settings: Callable[..., ToolSettings]) -> None:
             settings(f"tools.mcp.house={bad}")
 
 
-def test_the_doctor_looks_at_each_server(settings: Callable[..., ToolSettings]) -> None:
+def test_the_doctor_checks_each_server(settings: Callable[..., ToolSettings]) -> None:
     found = settings("tools.mcp.gone={command: [/nowhere/at/all]}")
     (check,) = check_tool_servers(found, "reachy-voice setup")
     assert (check.name, check.state) == ("MCP gone", "warn")

@@ -1,5 +1,5 @@
-"""MCP servers on the wire: the shapes and the order of the GA API, for clients that name servers;
-nothing of them for others. Every event passes through the conformance recorder."""
+"""MCP servers on the wire: formats and order of the GA API for clients that name servers, and no
+trace of them for others. The conformance recorder checks every event."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def attach(client: Wired, *tools: Any) -> None:
 
 
 def of(client: Wired, *parts: str) -> list[str]:
-    """The types that contain one of these parts, in order."""
+    """The event types that contain one of these parts, in order."""
     return [t for t in client.recorder.types if any(part in t for part in parts)]
 
 
@@ -84,8 +84,8 @@ async def test_a_server_is_listed_and_called() -> None:
 
 
 @in_virtual_time
-async def test_the_servers_of_the_owner_are_seen_only_by_who_names_them() -> None:
-    """Some clients end the connection at an item of a type that they do not know."""
+async def test_the_owners_servers_are_visible_only_to_clients_that_name_them() -> None:
+    """Some clients end the connection at an item of unknown type."""
     for named in (False, True):
         picture = CallResult("Map:", ("data:image/png;base64,aGk=",))
         owners = ScriptedToolServers((ScriptedToolServer(result=picture),))
@@ -104,7 +104,7 @@ async def test_the_servers_of_the_owner_are_seen_only_by_who_names_them() -> Non
 
 
 @in_virtual_time
-async def test_a_response_is_done_before_a_slow_call() -> None:
+async def test_a_response_ends_before_a_slow_call() -> None:
     llm = ScriptedLlm(answers=[CALLS], deltas=("Sorry.",))
     slow = ScriptedToolServer(takes_s=2, result=CallResult(error="no", error_code=-32603))
     servers = ScriptedToolServers(clients={URL: slow})
@@ -124,8 +124,8 @@ async def test_a_response_is_done_before_a_slow_call() -> None:
 
 @in_virtual_time
 async def test_the_official_example_of_an_approval() -> None:
-    """The steps of ``examples/realtime/mcp_approval.rb`` of openai-ruby, which asks for the answer
-    after the call itself."""
+    """The steps of openai-ruby's ``examples/realtime/mcp_approval.rb``, which itself requests the
+    answer after the call."""
     llm = ScriptedLlm(answers=[CALLS], deltas=("It ", 0.5, "rains."))
     servers = ScriptedToolServers(clients={URL: ScriptedToolServer()})
     async with wired(Cast(llm=llm), defaults=KNOWN, tool_servers=servers) as client:
@@ -148,8 +148,8 @@ async def test_the_official_example_of_an_approval() -> None:
 
 
 @in_virtual_time
-async def test_a_client_that_asks_late_for_the_answer_after_a_call_gets_no_other() -> None:
-    """The Agents SDK asks for it when it is told that the call is over."""
+async def test_a_late_request_for_the_answer_after_a_call_adds_none() -> None:
+    """The Agents SDK requests it when the call is over."""
     llm = ScriptedLlm(answers=[CALLS], deltas=("It rains.",))
     servers = ScriptedToolServers(clients={URL: ScriptedToolServer()})
     async with wired(Cast(llm=llm), defaults=KNOWN, tool_servers=servers) as client:
@@ -164,7 +164,7 @@ async def test_a_client_that_asks_late_for_the_answer_after_a_call_gets_no_other
 
 
 @in_virtual_time
-async def test_a_server_that_is_down_is_an_error_and_no_end() -> None:
+async def test_a_server_that_is_down_is_an_error() -> None:
     down = ScriptedToolServer(problem="nothing answers at its address", tools=())
     servers = ScriptedToolServers(clients={URL: down})
     llm = ScriptedLlm(deltas=("Hello.",))
@@ -238,7 +238,9 @@ def test_a_server_is_named_once_and_only_in_the_session() -> None:
         ),
     ],
 )
-def test_what_a_client_may_ask_of_a_server(asked: dict[str, Any], expected: ServerRequest) -> None:
+def test_server_options_of_a_client_are_read(
+    asked: dict[str, Any], expected: ServerRequest
+) -> None:
     shown, config = Client(KNOWN).updated(tools=[{**SERVER, **asked}])
     assert config.servers == (expected,)
     assert shown["tools"][0]["server_label"] == expected.label

@@ -1,4 +1,4 @@
-"""Calls of tool servers in a session: what the user hears, and what the model reads."""
+"""Calls to tool servers in a session: what the user hears and the model reads."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def weather(**changes: Any) -> ScriptedToolServer:
 
 
 def caller(*answers: Any, name: str = "forecast", arguments: str = "{}") -> ScriptedLlm:
-    """Calls once, then gives the answers."""
+    """A model that calls once, then gives the answers."""
     return ScriptedLlm(answers=[(ToolCall(name, arguments),), *answers], deltas=("It rains.",))
 
 
@@ -96,14 +96,14 @@ def outcome(played: Scene) -> tuple[str | None, str | None]:
     return ended.item.server.output, ended.item.server.error
 
 
-def test_the_answer_goes_on_by_itself() -> None:
+def test_the_answer_continues_by_itself() -> None:
     llm, server = caller(arguments='{"day": 1}'), weather()
     played = scene(llm, server, *ASK, wait(2))
     assert server.calls == [("forecast", {"day": 1})]
     assert outcome(played) == ("Rain.", None)
     assert played.prompts[1][-1] == ("tool", "Rain.")
     assert (played.words, played.statuses) == (["It rains."], ["completed", "completed"])
-    # To a client that knows nothing of it there is no call, and no output either.
+    # An unaware client sees neither the call nor its output.
     assert all(e.hidden for e in played.events(ItemAdded) if isinstance(e.item, FunctionOutputItem))
 
 
@@ -178,7 +178,7 @@ def test_a_barge_in_over_the_words_before_a_call_cancels_it() -> None:
     assert (server.cancelled, played.statuses[0]) == (1, "cancelled")
 
 
-def test_an_mm_hm_leaves_the_call_alone() -> None:
+def test_a_backchannel_does_not_cancel_the_call() -> None:
     stt = ScriptedStt(("What is the weather?", "Okay."))
     llm, server = caller(("Hold on.",)), weather(takes_s=8)
     played = scene(llm, server, say(1), silence(2), say(0.4), silence(10), stt=stt, config=VOICE)
@@ -207,14 +207,14 @@ def test_calls_of_the_client_are_waited_for() -> None:
     assert (played.words, played.refusals) == (["Done."], [])
 
 
-def test_a_client_that_asks_for_the_next_answer_gets_one() -> None:
+def test_a_client_that_requests_the_next_answer_gets_one() -> None:
     llm = caller(("It ", 0.5, "rains."))
     played = scene(llm, weather(), *ASK, wait(0.9), CreateResponse(), wait(3))
     assert "".join(played.words) == "It rains."
     assert played.refusals == []
 
 
-def test_a_client_that_asks_while_a_call_runs_gets_one_answer_as_it_wants_it() -> None:
+def test_a_request_during_a_call_gives_one_answer_with_its_options() -> None:
     llm = caller()
     asked = CreateResponse(ResponseOptions(instructions="Sing."))
     played = scene(llm, weather(takes_s=2), *ASK, wait(1), asked, wait(4))
@@ -230,14 +230,14 @@ def test_a_new_question_does_not_wait_for_a_call() -> None:
     assert played.words == ["At noon."]
 
 
-def test_an_answer_beside_the_conversation_is_not_the_one_after_a_call() -> None:
+def test_an_out_of_band_answer_does_not_replace_the_one_after_a_call() -> None:
     aside = CreateResponse(ResponseOptions(in_conversation=False))
     llm = caller(("It ", 0.5, "rains."), ("Aside.",))
     played = scene(llm, weather(), *ASK, wait(0.9), aside, CreateResponse(), wait(3))
     assert (sorted(played.words), played.refusals) == (["Aside.", "It ", "rains."], [])
 
 
-def test_a_picture_does_not_hide_a_call_that_still_runs() -> None:
+def test_a_picture_does_not_hide_a_running_call() -> None:
     class Slow(ScriptedToolServer):
         async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
             self.takes_s = 3.0 if name == "forecast" else 0.1
@@ -254,7 +254,7 @@ def test_a_picture_does_not_hide_a_call_that_still_runs() -> None:
     assert len(llm.prompts) == 2
 
 
-def test_a_cancelled_answer_is_not_followed_by_the_one_after_its_call() -> None:
+def test_a_cancelled_answer_gets_no_answer_after_its_call() -> None:
     words = "I will look that up for you in the newest forecast that there is. "
     llm = ScriptedLlm(answers=[(words, ToolCall("forecast", "{}"))], deltas=("It rains.",))
     played = scene(
@@ -264,7 +264,7 @@ def test_a_cancelled_answer_is_not_followed_by_the_one_after_its_call() -> None:
     assert played.refusals == []
 
 
-def test_what_one_of_two_calls_brought_is_not_said_after_the_other_is_cancelled() -> None:
+def test_a_result_is_not_said_after_the_other_call_is_cancelled() -> None:
     class Slow(ScriptedToolServer):
         async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
             self.takes_s = 20.0 if name == "forecast" else 0.1
@@ -286,10 +286,10 @@ def test_what_one_of_two_calls_brought_is_not_said_after_the_other_is_cancelled(
     config = replace(TEXT, tools=(Tool("dance", "", {"type": "object"}),))
     acts = *ASK, wait(2), CancelResponse(), wait(1), *ASK_MORE, wait(2), answer, wait(2)
     played = scene(llm, server, *acts, config=config)
-    assert played.words == []  # the client has not asked for an answer
+    assert played.words == []  # the client did not request an answer
 
 
-def test_a_server_that_does_not_let_itself_be_cancelled_changes_nothing() -> None:
+def test_a_server_that_ignores_cancellation_changes_nothing() -> None:
     class Deaf(ScriptedToolServer):
         async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
             with suppress(asyncio.CancelledError):
@@ -301,8 +301,8 @@ def test_a_server_that_does_not_let_itself_be_cancelled_changes_nothing() -> Non
     assert played.words == []
 
 
-def test_a_call_is_over_when_its_session_is() -> None:
-    """A conversation that is resumed has no call that is never answered."""
+def test_a_call_ends_with_its_session() -> None:
+    """A resumed conversation has no call without an output."""
     played = scene(caller(), weather(takes_s=20), *ASK, wait(2))
     assert outcome(played) == (None, ENDED)
     outputs = [i for i in played.session.chat.items if isinstance(i, FunctionOutputItem)]
@@ -313,7 +313,7 @@ def _calls(played: Scene) -> list[FunctionCallItem]:
     return [item for item in played.session.chat.items if isinstance(item, FunctionCallItem)]
 
 
-def test_answers_that_only_call_end_in_words() -> None:
+def test_repeated_calls_end_in_words() -> None:
     def think(messages: Any, tools: Any, choice: ToolChoice) -> Any:
         return ("Enough.",) if choice.kind == "none" else (ToolCall("forecast", "{}"),)
 
@@ -363,7 +363,7 @@ def test_a_server_of_the_client_is_listed_and_closed_with_it() -> None:
         ({"allowed": ToolFilter(("another",))}, 1, True),
     ],
 )
-def test_calls_of_a_server_that_the_client_removes_or_uses_otherwise(
+def test_calls_end_when_the_client_removes_or_changes_their_server(
     later: Mapping[str, Any] | None, connections: int, goes_on: bool, approved: ToolFilter | None
 ) -> None:
     owners = weather(label="w")
@@ -383,7 +383,7 @@ def test_calls_of_a_server_that_the_client_removes_or_uses_otherwise(
     assert owners.calls == []  # though it has the same name
 
 
-def test_no_call_above_the_most_is_made_though_another_ends_meanwhile() -> None:
+def test_the_limit_of_calls_counts_finished_ones() -> None:
     over = asyncio.Event()
 
     class Gate(ScriptedToolServer):
@@ -393,7 +393,7 @@ def test_no_call_above_the_most_is_made_though_another_ends_meanwhile() -> None:
             return RAIN
 
     def watch(played: Scene) -> None:
-        """The first call ends just as the last one is made."""
+        """End the first call just as the last one is made."""
         begun = iter(range(MOST_CALLS))
 
         def look(published: Published) -> None:
@@ -412,7 +412,7 @@ def test_no_call_above_the_most_is_made_though_another_ends_meanwhile() -> None:
     assert ends == [None, f"More than {MOST_CALLS} calls at a time.", *[ENDED] * (MOST_CALLS - 1)]
 
 
-def test_a_server_of_the_client_that_comes_late_is_offered() -> None:
+def test_a_late_server_of_the_client_is_offered() -> None:
     server, llm = weather(problem="it is down", tools=()), ScriptedLlm()
 
     def come_up(played: Scene) -> None:
@@ -423,7 +423,7 @@ def test_a_server_of_the_client_that_comes_late_is_offered() -> None:
     assert [each.name for each in llm.offered[0][0]] == ["forecast"]
 
 
-def test_a_server_that_cannot_be_listed_is_told() -> None:
+def test_a_server_that_cannot_be_listed_is_reported() -> None:
     server = weather(problem="it is down", tools=())
     played = clients(ServerRequest("w", URL), server, ScriptedLlm(), wait(1), *ASK, wait(1))
     assert [event.item.status for event in played.events(ToolListing)][1:] == ["incomplete"]
@@ -506,7 +506,7 @@ def test_a_tool_of_a_server_can_be_chosen(
     assert (read.kind, read.name, len(tools)) == (kind, name, offered_names)
 
 
-def test_responses_beside_the_conversation_have_no_tools_of_servers() -> None:
+def test_out_of_band_responses_have_no_server_tools() -> None:
     llm = ScriptedLlm()
     scene(llm, weather(), CreateResponse(ResponseOptions(in_conversation=False)), wait(1))
     assert llm.offered[0][0] == ()

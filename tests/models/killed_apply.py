@@ -19,7 +19,7 @@ from app.models.delta_making import make_delta
 
 
 def apply_and_die(path: Path, model: Path, step: int) -> None:
-    """Every chunk, flush to the disk and renaming is a step, before and after it."""
+    """Steps are before and after every chunk, flush to disk and rename."""
     left = [step]
 
     def count(*_: Any) -> None:
@@ -68,7 +68,7 @@ def main() -> None:
             before += 1
         else:
             after += 1
-            # The rest of the steps is after the change: look at each from the old model.
+            # All later steps come after the change: run each from the old model.
             model.with_name("result").write_bytes(model.read_bytes())
             model.write_bytes(model.with_name("base").read_bytes())
     sys.stdout.write(f"{before} {after}\n")

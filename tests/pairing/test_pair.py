@@ -1,5 +1,5 @@
-"""``pair`` from end to end: a robot of its own address, the real server, the real list of who may
-connect. What fails is in ``test_pair_failures.py``."""
+"""``pair`` from end to end: a robot with its own address, the real server, the real access list.
+Failures are in ``test_pair_failures.py``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_pairing_allows_configures_and_sees_the_robot_arrive(here: Scene) 
 
 
 async def test_it_would_be_refused_without_the_permission(here: Scene) -> None:
-    """Else the test above says nothing."""
+    """Otherwise the test above would prove nothing."""
     with pytest.raises(InvalidStatus) as refused:
         await connect(
             f"ws://127.0.0.1:{here.port}/v1/realtime", local_addr=(ADDRESS, 0), proxy=None
@@ -71,7 +71,7 @@ async def test_a_second_time_changes_nothing(here: Scene) -> None:
     ]
 
 
-async def test_an_app_that_needs_a_restart_is_waited_for(here: Scene) -> None:
+async def test_it_waits_for_an_app_that_needs_a_restart(here: Scene) -> None:
     async with fake_robot(Manner(needs_restart=True)) as robot:
         task = asyncio.create_task(here.pair(robot))
         await here.until(PairingStep.SETTING)
@@ -92,7 +92,7 @@ async def test_programs_on_this_machine_need_no_permission(tmp_path: Path) -> No
 
 
 async def test_by_ipv6(tmp_path: Path) -> None:
-    """The app takes an IPv6 address in brackets only."""
+    """The app accepts IPv6 addresses only in brackets."""
     if not _has_ipv6():
         pytest.skip("no IPv6 here")
     serving = scene(tmp_path, host="::1", loopback=True)
@@ -118,7 +118,7 @@ async def test_a_failure_undoes_permission_and_setting(here: Scene) -> None:
     assert here.outcomes[-3].state == "failed"
 
 
-async def test_a_former_server_is_set_again(here: Scene) -> None:
+async def test_the_previous_server_is_restored(here: Scene) -> None:
     async with fake_robot(Manner(blocked="no")) as robot:
         robot.mode, robot.ws_url = "local", "ws://[fd00::9]:9000/v1/realtime"
         with pytest.raises(PairError):
@@ -126,7 +126,7 @@ async def test_a_former_server_is_set_again(here: Scene) -> None:
         assert robot.ws_url == "ws://[fd00::9]:9000/v1/realtime"
 
 
-async def test_a_permission_that_was_there_before_stays(here: Scene) -> None:
+async def test_an_earlier_permission_stays(here: Scene) -> None:
     await here.allow(ADDRESS)
     async with fake_robot(Manner(blocked="no")) as robot:
         with pytest.raises(PairError):
@@ -159,7 +159,7 @@ async def cancelled(
             await task
 
 
-async def test_a_permission_that_cannot_be_taken_back_is_said(here: Scene) -> None:
+async def test_a_permission_that_cannot_be_undone_is_reported(here: Scene) -> None:
     async with cancelled(here, ""):
         await asyncio.to_thread(here.file.path.write_text, "{")
     left = here.outcomes[-1]
@@ -169,14 +169,14 @@ async def test_a_permission_that_cannot_be_taken_back_is_said(here: Scene) -> No
 
 
 async def test_a_setting_made_meanwhile_stays(here: Scene) -> None:
-    """By hand in the app's settings, or another machine's pair."""
+    """By hand in the app's settings, or by ``pair`` on another machine."""
     async with cancelled(here, "no") as robot:
         robot.ws_url = "ws://192.168.1.9:8765/v1/realtime"
     assert robot.ws_url == "ws://192.168.1.9:8765/v1/realtime"
     assert here.said(PairingStep.SETTING)[-1] == "The app does not use this server"
 
 
-async def test_a_setting_that_waits_for_the_next_start_is_said(here: Scene) -> None:
+async def test_a_setting_pending_until_the_next_start_is_reported(here: Scene) -> None:
     async with cancelled(here, "no") as robot:
         robot.manner.needs_restart = True
     said = "The app's former connection is restored, once it is restarted"
@@ -194,7 +194,7 @@ async def test_ctrl_c_leaves_nothing_half_done(here: Scene, moment: PairingStep)
 
 
 class SlowFile(AccessFile):
-    """Another command holds the lock until it lets go."""
+    """A file whose lock another command holds for a while."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -207,7 +207,7 @@ class SlowFile(AccessFile):
 
 
 async def test_cancelled_while_the_list_is_written(here: Scene) -> None:
-    """The thread cannot be stopped: what it writes after all is taken back."""
+    """The thread cannot be stopped, so whatever it still writes is undone."""
     here.file = file = SlowFile(here.file.path)
     async with fake_robot() as robot:
         task = asyncio.create_task(here.pair(robot))
@@ -227,7 +227,7 @@ async def test_a_list_that_cannot_be_read(here: Scene) -> None:
         assert robot.mode == HOSTED
 
 
-async def test_the_settings_let_it_in_already(here: Scene) -> None:
+async def test_the_settings_may_already_allow_it(here: Scene) -> None:
     here.in_settings = ("127.0.0.0/29",)
     await here.allow("127.0.0.0/29")  # the server's own settings do
     async with fake_robot() as robot:

@@ -61,7 +61,7 @@ async def test_connection_attempts_are_counted_by_address(tmp_path: Path) -> Non
         assert seen == Knocks(opened=1, refused=2, status=503)
 
 
-async def test_the_list_is_for_this_machine_only(tmp_path: Path) -> None:
+async def test_only_this_machine_may_read_the_list(tmp_path: Path) -> None:
     async with scene(tmp_path) as here:
         await here.allow(ADDRESS)
         robot = httpx.AsyncHTTPTransport(local_address=ADDRESS)
@@ -80,10 +80,10 @@ async def test_the_list_is_for_this_machine_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("announce", [True, False])
-async def test_the_server_notes_callers_and_is_announced_once_it_is_ready(
+async def test_the_server_records_callers_and_is_announced_once_ready(
     announce: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What fails there is a warning, and the server goes on."""
+    """A failure there is a warning, and the server continues."""
     asked: list[tuple[int, str, bool]] = []
     said = asyncio.Event()
 
@@ -94,7 +94,7 @@ async def test_the_server_notes_callers_and_is_announced_once_it_is_ready(
         raise RuntimeError("odd network")
 
     monkeypatch.setattr(serving, "stay_announced", announced)
-    # Another way to write 127.0.0.1: what is announced is where it really listens.
+    # Another form of 127.0.0.1: the announced address is where it really listens.
     assistant = Listening(announce=announce, host="127.1")
     async with listening(assistant) as number:
         if announce:
@@ -106,7 +106,7 @@ async def test_the_server_notes_callers_and_is_announced_once_it_is_ready(
     assert warned == (["this server is not announced by mDNS: odd network"] if announce else [])
 
 
-def test_the_list_is_bounded_and_keeps_who_is_there() -> None:
+def test_the_list_is_bounded_and_keeps_connected_callers() -> None:
     callers = Callers()
     callers.put("192.168.1.7", Knocks(open=1, opened=1))
     for number in range(2 * MAX_REMEMBERED):

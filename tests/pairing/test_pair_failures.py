@@ -28,11 +28,11 @@ from tests.support.pair_scene import QUICK, Scene, scene
 pytestmark = pytest.mark.machine
 
 EVENTFUL = replace(QUICK, way_back_s=1.5)
-"""For what happens while the robot is waited for."""
+"""Timeouts for failures while it waits for the robot."""
 
 
 async def failure(here: Scene, robot: FakeRobot, *, port: int = 0) -> tuple[str, str, str]:
-    """``what, why, fix``; nothing stays changed."""
+    """``what, why, fix`` of the failure; checks that nothing stays changed."""
     with pytest.raises(ReachyVoiceError) as failed:
         await here.pair(robot, port=port, times=QUICK)
     assert isinstance(failed.value, PairError)
@@ -86,7 +86,7 @@ async def test_the_app_speaks_something_else(here: Scene, manner: Manner, why: s
         ({"result": {"ok": False}}, "backend.config did not say ok"),
     ],
 )
-async def test_the_app_does_not_take_the_setting(here: Scene, mood: Any, why: str) -> None:
+async def test_the_app_refuses_the_setting(here: Scene, mood: Any, why: str) -> None:
     async with fake_robot(Manner(rpc={"backend.config": mood})) as robot:
         what, because, fix = await failure(here, robot)
     assert (what, because) == ("The robot's app did not take the address of this server", why)
@@ -110,7 +110,7 @@ async def test_no_server_runs(here: Scene) -> None:
         what, why, fix = await failure(here, robot, port=free_port(ADDRESS))
     assert what == "No reachy-voice server runs on this machine"
     assert why.startswith("nothing listens at 127.0.0.1:")
-    # This robot comes from this machine.
+    # This robot connects from this machine.
     assert fix == "Start it with: reachy-voice serve (or name its port with --port)"
 
 
@@ -134,11 +134,11 @@ REFUSED = (
             ),
         ),
         ({"other_file": True}, REFUSED),
-        # It does not say who came: then the app's own words tell.
+        # The server does not report its callers, so the app's own message decides.
         ({"other_file": True, "callers": False}, REFUSED),
     ],
 )
-async def test_the_server_does_not_take_the_robot(
+async def test_the_server_refuses_the_robot(
     tmp_path: Path, server: Any, said: tuple[str, str, str]
 ) -> None:
     async with scene(tmp_path, **server) as here, fake_robot() as robot:
@@ -146,7 +146,7 @@ async def test_the_server_does_not_take_the_robot(
 
 
 async def test_the_server_ends_meanwhile(here: Scene) -> None:
-    """The firewall is not blamed."""
+    """The error does not blame the firewall."""
     async with fake_robot(Manner(blocked="")) as robot:
         task = asyncio.create_task(here.pair(robot, times=EVENTFUL))
         await here.until(PairingStep.SETTING)
@@ -186,7 +186,7 @@ async def test_the_app_crashes_when_it_is_set(here: Scene) -> None:
 
 
 async def test_the_app_s_former_connection_is_not_taken_for_ours(tmp_path: Path) -> None:
-    """It lasts a moment longer, and this server does not say who is connected."""
+    """It lasts a moment longer, and this server does not report who is connected."""
     async with scene(tmp_path, callers=False) as here, fake_robot(Manner(blocked="no")) as robot:
         robot.connected = True
         pairing = asyncio.create_task(here.pair(robot, times=EVENTFUL))

@@ -1,5 +1,5 @@
-"""A robot that lies, or a port of another program: whatever it answers, ``pair`` ends soon, with a
-readable error."""
+"""A lying robot, or another program's port: whatever it answers, ``pair`` ends soon with a readable
+error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUICK_S = 0.3
 
 @asynccontextmanager
 async def answering(*pieces: bytes, endless: bytes = b"") -> AsyncIterator[int]:
-    """A port that answers ``pieces``, then ``endless`` again and again."""
+    """A port that answers ``pieces``, then repeats ``endless``."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -61,7 +61,7 @@ def robot(port: int) -> RobotAddress:
 async def test_another_program_at_our_port(
     pieces: tuple[bytes, ...], endless: bytes, timeout_s: float
 ) -> None:
-    """A camera that streams, say."""
+    """For example a streaming camera."""
     async with (
         asyncio.timeout(20),
         answering(HEAD, b"\r\n", *pieces, endless=endless) as port,
@@ -72,7 +72,7 @@ async def test_another_program_at_our_port(
 
 
 async def test_a_redirect_is_not_followed() -> None:
-    """Otherwise another robot would be told of this server, and the liar let in."""
+    """Otherwise another robot would be set to this server, and the liar admitted."""
     async with fake_robot() as real:
         place = f"ws://{real.address}:{real.app_port}/rpc"
         moved = f"HTTP/1.1 307 Moved\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n"
@@ -83,7 +83,7 @@ async def test_a_redirect_is_not_followed() -> None:
         assert real.calls == []
 
 
-async def test_the_app_says_something_nested_without_end() -> None:
+async def test_an_endlessly_nested_answer_is_refused() -> None:
     async def answer(socket: ServerConnection) -> None:
         await socket.recv()
         await socket.send(DEEP.decode())

@@ -1,4 +1,4 @@
-"""Where the robot is: what people type, names, several robots, no robot."""
+"""Finding the robot: typed addresses, names, several robots, no robot."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ OTHER = "127.0.0.9"
 
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """``announced`` by mDNS, ``named`` by a name service, ``local`` names that only mDNS knows."""
+    """``announced``: by mDNS; ``named``: by a name service; ``local``: names that only mDNS
+    knows."""
 
     def make(
         *announced: Service,
@@ -105,7 +106,7 @@ async def test_an_unknown_name(network: Callable[..., None], name: str) -> None:
     assert error.value.fix.startswith(HOW)
 
 
-async def test_a_name_that_the_robot_gives_itself(network: Callable[..., None]) -> None:
+async def test_a_robot_is_found_by_its_own_name(network: Callable[..., None]) -> None:
     network(
         Service("reachy_mini", "reachy-mini.local", 8000, (OTHER,)),
         Service("Kitchen", "reachy-mini-2.local", 8001, (ADDRESS,), {"robot_name": "Kitchen"}),
@@ -121,8 +122,8 @@ async def test_a_local_name_that_only_mdns_knows(network: Callable[..., None], t
     assert (await robot_at(typed, PATIENT)).address == ADDRESS
 
 
-async def test_a_name_that_two_have(network: Callable[..., None]) -> None:
-    """One of them may be a machine that only claims to be it."""
+async def test_an_ambiguous_name_is_an_error(network: Callable[..., None]) -> None:
+    """One of them may only claim to be it."""
     network(
         Service("a robot", "x.local", 8000, (OTHER,), {"robot_name": "kitchen"}),
         Service("kitchen-2", "x.local", 8000, (OTHER,), {"robot_name": "kitchen"}),
@@ -164,13 +165,13 @@ async def test_no_way_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_this_machine_by_any_of_its_addresses_is_loopback(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The daemon of a Reachy Mini Lite announces the network's address, and listens on none."""
+    """The daemon of a Reachy Mini Lite announces a network address but does not listen on it."""
     monkeypatch.setattr(place, "source_address", lambda address: address)
     robot = await robot_at("192.168.1.5", PATIENT)
     assert (robot.address, robot.ours, robot.here) == ("127.0.0.1", "127.0.0.1", True)
 
 
-async def test_of_several_addresses_the_one_that_answers(network: Callable[..., None]) -> None:
+async def test_the_answering_one_of_several_addresses_is_used(network: Callable[..., None]) -> None:
     network(named={"kitchen": [OTHER, ADDRESS]})
     async with fake_robot(daemon=False) as there:
         robot = await robot_at(f"kitchen:{there.app_port}", PATIENT)
@@ -187,7 +188,7 @@ def test_our_address_towards_it() -> None:
 
 
 async def test_robots_that_answer_are_found_once(network: Callable[..., None]) -> None:
-    """By mDNS and by name the same one; one that is announced and gone does not count."""
+    """Found by mDNS and by name, one robot counts once; one announced but gone does not count."""
     async with fake_robot() as there:
         port = there.daemon_port
         network(
@@ -203,7 +204,7 @@ async def test_robots_that_answer_are_found_once(network: Callable[..., None]) -
 async def test_a_robot_with_two_addresses_is_one(
     network: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It announces that of its cable, and its usual name is that of its Wi-Fi."""
+    """It announces its cable's address, and its usual name leads to that of its Wi-Fi."""
 
     async def always(address: str, port: int, timeout_s: float) -> bool:
         return True
@@ -220,7 +221,7 @@ async def test_a_robot_with_two_addresses_is_one(
 async def test_robots_that_do_not_answer_are_asked_at_once(
     network: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One after the other, a device that announces hundreds would take as many minutes."""
+    """One by one, a device that announces hundreds would take as many minutes."""
     asked = asyncio.Event()
     waiting = 0
 

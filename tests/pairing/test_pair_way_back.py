@@ -1,4 +1,4 @@
-"""Why a robot does not arrive: every judgement, from what both sides saw."""
+"""Why a robot does not connect: every verdict, from what both sides saw."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def seen(
 @pytest.mark.parametrize(
     ("evidence", "expected"),
     [
-        # What both sides say counts.
+        # Both sides' reports count.
         (seen(CONNECTED, COME), True),
         (seen(TOLD, COME), False),
         (seen(None, COME), False),
         (seen(CONNECTED), False),
         (seen(CONNECTED, Knocks(open=0, opened=1)), False),
-        # The app's old connection stays open for a moment after it was told of another server.
+        # The app's old connection stays open for a moment after it gets another server.
         (seen(CONNECTED, THREE, before=THREE), False),
         (seen(CONNECTED, Knocks(open=2, opened=4), before=THREE), True),
-        # A server that ended; the app has not noticed it yet.
+        # The server has ended; the app has not noticed yet.
         (seen(CONNECTED, None), False),
         (seen(CONNECTED, None, None), False),
     ],
 )
-def test_whether_it_arrived(evidence: ConnectionEvidence, expected: bool) -> None:
+def test_arrival_is_judged_from_both_sides(evidence: ConnectionEvidence, expected: bool) -> None:
     assert evidence.arrived == expected
 
 
@@ -68,9 +68,9 @@ def refused(status: int) -> ConnectionEvidence:
         (refused(403), f"{REFUSES} (403)", "a name that the server does not have", "hosts"),
         (refused(503), f"{REFUSES} (503)", "an engine is not ready", "Ready"),
         (refused(404), f"{REFUSES} (404)", "", "console"),
-        # The server does not say: the app may know.
+        # The server does not report it; the app may know.
         (seen(replace(TOLD, error=FORBIDDEN), None, None), f"{REFUSES} (403)", "a name", ""),
-        # A refusal from before does not count.
+        # An earlier refusal does not count.
         (seen(now=Knocks(refused=2), before=Knocks(refused=2)), CANNOT, "nothing arrived", ""),
         (seen(now=Knocks(opened=1)), ENDED, "", "console"),
         (seen(replace(TOLD, error="KeyError: x"), COME), ENDED, "the app says: KeyError: x", ""),

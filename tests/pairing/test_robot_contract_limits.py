@@ -61,7 +61,7 @@ CAMERA = RobotTool("camera", run=lambda arguments: {"image_attached": True})
 DANCE = RobotTool("dance", needs_response=False)
 PICTURE_BYTES = 900_000
 PLAYED_OUT = silence(0.5)
-"""Until an answer that was sent has been heard, too."""
+"""Long enough for a sent answer to be heard too."""
 
 
 async def test_row_15_a_large_picture_comes_in_and_never_goes_out() -> None:
@@ -90,7 +90,7 @@ def has_picture(event: dict[str, Any]) -> bool:
 
 
 class BlockingTts:
-    """Speaks only when it is let; until then its thread is stuck in native code."""
+    """Speaks only when released; until then its thread is stuck in native code."""
 
     rate = 16_000
     voices = ("joe",)
@@ -183,7 +183,7 @@ def robot_at(robot: RobotApp, kind: str) -> int:
 
 
 async def test_row_20_the_microphone_never_stops(served: Served) -> None:
-    """It streams while the robot speaks, with a quiet echo in it, and in bursts."""
+    """It streams in bursts while the robot speaks, with a quiet echo."""
     echo = np.random.default_rng(0).normal(0, 200, 12_000).astype(np.int16)
     async with robot_app(served.url) as robot:
         robot.hears(SAY_TIME)
@@ -214,7 +214,7 @@ async def test_row_21_the_server_itself_remembers_what_was_heard(served: Served)
     prompt = next(p for p in served.cast.llm.prompts[::-1] if p[-1].content.endswith(WAIT))
     told = " ".join(message.content for message in prompt if message.role == "assistant")
     assert TALE.startswith(told)
-    # 0.1 s a word; the words of what was sent ahead of the player are not told as heard.
+    # 0.1 s a word; words sent ahead of the player do not count as heard.
     assert len(told.split()) <= (barged_in - first_delta) / 0.1 + 2
     assert not any(
         event["type"] == "conversation.item.truncate" for event in served.wires[0].received
@@ -281,7 +281,7 @@ async def test_row_25_a_full_house_is_said_and_a_dead_robot_leaves_at_once() -> 
 
 
 async def any_try_succeeds(served: Served) -> bool:
-    """The app tries three times, a second apart; here the network takes no time either."""
+    """The app tries three times, a second apart; here the network takes no time."""
     for delay_s in (0.0, 0.05, 0.2):
         await asyncio.sleep(delay_s)
         async with robot_app(served.url, greeting="What time is it?") as robot:

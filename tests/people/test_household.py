@@ -1,4 +1,4 @@
-"""People of a running server: enrolled by the console and by a command, over small engines."""
+"""People on a running server, enrolled by the console and by a command, with small engines."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_the_engine_runs_while_somebody_is_enrolled(
         ("Anna", np.zeros(0, np.int16), EnrolmentError),
     ],
 )
-async def test_who_cannot_be_enrolled(
+async def test_invalid_enrolments_are_refused(
     name: str,
     pcm: Pcm,
     error: type[Exception],
@@ -97,7 +97,7 @@ async def test_who_cannot_be_enrolled(
         assert known(assistant) == ["Tom"]
 
 
-async def test_a_running_server_is_told_of_a_command(
+async def test_a_command_updates_a_running_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(tmp_path, monkeypatch) as assistant:
@@ -125,11 +125,11 @@ async def test_a_running_server_is_told_of_a_command(
     [
         ("small", "x"),
         ('"model": "', '"model": "0'),
-        ('"voice": "', '"voice": "' + 16 * "A"),  # three numbers more
+        ('"voice": "', '"voice": "' + 16 * "A"),  # three more numbers
         ("{", "["),
     ],
 )
-async def test_a_bad_file_is_said_and_nobody_is_known(
+async def test_a_bad_file_is_reported_and_nobody_is_known(
     change: tuple[str, str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

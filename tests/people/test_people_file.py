@@ -1,4 +1,4 @@
-"""The file of people, at the command line and on disk."""
+"""The file of people, on the command line and on disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add(file: PeopleFile, name: str, model: str = MODEL) -> PeopleList:
     return file.change(lambda known: known.with_person(name, VOICE, model))
 
 
-def test_a_voice_is_kept_for_its_owner_alone_and_goes_when_removed(file: PeopleFile) -> None:
+def test_a_voice_is_readable_by_its_owner_only_and_removable(file: PeopleFile) -> None:
     assert file.read() == PeopleList()
     add(file, "Tom")
     assert file.path.name == "people.json"
@@ -44,7 +44,7 @@ def test_a_voice_is_kept_for_its_owner_alone_and_goes_when_removed(file: PeopleF
 
 
 @pytest.mark.parametrize("name", ["Tom", "TOM", " ", "a\nb", "-rf", "x" * 41])
-def test_a_name_that_nobody_can_get(file: PeopleFile, name: str) -> None:
+def test_an_invalid_name_is_refused(file: PeopleFile, name: str) -> None:
     before = add(file, "Tom")
     with pytest.raises(WrongPerson):
         add(file, name)
@@ -127,7 +127,7 @@ def test_the_commands(
     assert not access.with_name("people.json").exists()
 
 
-def test_the_voice_is_in_no_error_or_listing(file: PeopleFile) -> None:
+def test_no_error_or_listing_contains_the_voice(file: PeopleFile) -> None:
     known = add(file, "Tom")
     text = json.loads(file.path.read_text())["people"][0]["voice"]
     assert text not in repr(known)

@@ -1,4 +1,4 @@
-"""Comparing voices: whose it is, and whether a recording has one."""
+"""Comparing voices: whose voice it is, and whether a recording has only one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.quick
 
 
 def between(angle_deg: float, other_axis: int = 1) -> Embedding:
-    """At this angle to axis 0."""
+    """An embedding at this angle to axis 0."""
     vector = np.zeros(8, np.float32)
     vector[0], vector[other_axis] = np.cos(np.radians(angle_deg)), np.sin(np.radians(angle_deg))
     return vector
@@ -28,14 +28,14 @@ PEOPLE = (Person("Tom", between(0)), Person("Anna", between(90)))
     ("angle_deg", "speech_s", "name"),
     [
         *((0, 1.0, "Tom"), (35, 4.0, "Tom"), (80, 8.0, "Anna")),
-        *((38, 1.0, "Tom"), (38, 8.0, ""), (45, 1.0, "")),  # a short turn may be less alike
+        *((38, 1.0, "Tom"), (38, 8.0, ""), (45, 1.0, "")),  # a short turn may be less similar
     ],
 )
-def test_whose_voice_it_is(angle_deg: float, speech_s: float, name: str) -> None:
+def test_the_speaker_is_named(angle_deg: float, speech_s: float, name: str) -> None:
     assert Strangers().name(PEOPLE, between(angle_deg), speech_s, 1) == name
 
 
-def test_a_stranger_who_has_been_heard_is_not_taken_for_somebody_alike() -> None:
+def test_a_known_stranger_is_not_taken_for_a_similar_person() -> None:
     strangers = Strangers()
     alike = between(39, other_axis=2)
     assert strangers.name(PEOPLE, alike, 1.0, 1) == "Tom"
@@ -44,7 +44,7 @@ def test_a_stranger_who_has_been_heard_is_not_taken_for_somebody_alike() -> None
     assert strangers.name(PEOPLE, between(5), 4.0, 4) == "Tom"
 
 
-def test_the_beginning_of_a_turn_is_no_stranger_to_the_rest() -> None:
+def test_the_beginning_of_a_turn_does_not_make_its_speaker_a_stranger() -> None:
     strangers = Strangers()
     assert strangers.name(PEOPLE, between(50, other_axis=2), 0.7, 1) == ""
     assert strangers.name(PEOPLE, between(35, other_axis=2), 2.0, 1) == "Tom"
@@ -52,7 +52,7 @@ def test_the_beginning_of_a_turn_is_no_stranger_to_the_rest() -> None:
 
 
 @pytest.mark.parametrize("pieces", [[0, 5, 10, 3, 8, 6], [0, 5, 10, 60, 8, 6]])
-def test_one_voice_is_learned_with_an_odd_piece(pieces: list[float]) -> None:
+def test_one_voice_is_learned_despite_an_odd_piece(pieces: list[float]) -> None:
     voice = learned([between(each) for each in pieces])
     assert voice.dtype == np.float32
     assert np.linalg.norm(voice) == pytest.approx(1)

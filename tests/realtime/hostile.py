@@ -78,7 +78,7 @@ NOT_JSON = (
     *("NaN", "Infinity", "-Infinity", "1e999", "9" * 5_000, '"\\ud800"', '"\\udc00\\ud800"'),
     *("01", "'x'", "undefined", "//", '"\t"'),
 )
-"""Input that Python's reader accepts, or others write, but that is not valid JSON or text."""
+"""Input that Python's parser accepts or others write, but that is not valid JSON or text."""
 NO_AUDIO = (
     *("A", "AAA", "AA==AA==", "====", "AAAA\n", " AAAA", "AA-_", "\u00c4" * 4),
     "AAA=AAAA" * 20_000,
@@ -87,8 +87,8 @@ NO_AUDIO = (
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One frame. ``bad``: it must have one error; otherwise an error or an effect, not both.
-    ``event_id`` is the id that an error must name, ``None`` if it may be unreadable."""
+    """One frame. ``bad``: it must give one error; otherwise an error or an effect, not both.
+    ``event_id``: the id that an error must name; ``None`` if it may be unreadable."""
 
     kind: str
     frame: str | bytes
@@ -108,7 +108,7 @@ class Hostile:
             yield self._random.choice(makers)()
 
     def _frame(self) -> Attack:
-        """A frame that is no JSON object."""
+        """A frame that is not a JSON object."""
         text, event_id = self._text({**self._valid(), "x": "@"}), None
         kind = self._random.choice(("cut", "noise", "value", "literal", "binary", "empty"))
         noise = "".join(self._random.choices('{}[]",:\\/ u0d8\n\u2028\u00e9trunfalse-1.5e', k=40))
@@ -123,7 +123,7 @@ class Hostile:
         return Attack(kind, frame, True, event_id)
 
     def _message(self) -> Attack:
-        """A message that makes no sense, whatever the session knows."""
+        """A message that is invalid in any session."""
         kind = self._random.choice(("type", "missing", "audio", "id", "valid"))
         message = {**copy.deepcopy(self._valid()), "event_id": self._event_id}
         match kind:
@@ -146,7 +146,7 @@ class Hostile:
         return Attack(kind, self._text(message), kind != "valid", self._event_id)
 
     def _field(self) -> Attack:
-        """A field with another value, one more field, or a key twice."""
+        """Change a field's value, add a field, or repeat a key."""
         message = copy.deepcopy(self._valid())
         places = list(_places(message))
         container, key = self._random.choice(places)
@@ -182,7 +182,7 @@ class Hostile:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Each container in ``value`` with each of its keys."""
+    """Every container in ``value`` with each of its keys."""
     keys = value if isinstance(value, dict) else range(len(value)) if type(value) is list else ()
     for key in list(keys):
         yield value, key

@@ -1,4 +1,4 @@
-"""What the model wrote is what the conversation keeps, so that its KV prefix stays valid."""
+"""The conversation keeps exactly what the model wrote, so that its KV prefix stays valid."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_heard_text_is_a_prefix_of_the_written_text() -> None:
             assert TEXT.startswith(last_words(llm.prompts[-1]).removesuffix(CUT_OFF))
 
 
-def test_words_behind_a_call_stand_apart() -> None:
+def test_words_after_a_call_are_separate() -> None:
     answer = ("One", " moment", ToolCall("dance", "{}"), "Look", " here.")
     played = play(CreateResponse(), wait(30), llm=ScriptedLlm(answer))
     assert "".join(played.words) == "One moment Look here."
@@ -72,7 +72,7 @@ def test_the_model_waits_for_a_slow_voice() -> None:
     assert "".join(played.words) == "".join(map(str, llm.deltas)).strip()
 
 
-def test_a_block_of_code_longer_than_the_model_may_run_ahead_does_not_stop_it() -> None:
+def test_a_code_block_longer_than_the_lead_does_not_stop_the_model() -> None:
     code = ("```\n", *["x = 1\n"] * (AHEAD_CHARS // 3), "```\n")
     llm, tts = ScriptedLlm(("Look:\n", *code, "That is it.")), ScriptedTts()
     played = play(CreateResponse(), wait(60), llm=llm, tts=tts)

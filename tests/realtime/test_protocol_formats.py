@@ -1,4 +1,4 @@
-"""Audio over the wire: PCM at three rates and G.711, each way, for a session or one response."""
+"""Audio on the wire: PCM at three rates and G.711, both ways, for a session or one response."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_answers_are_written_in_the_sessions_format(shown: Any, format: AudioFor
 
 
 @pytest.mark.parametrize(("shown", "format"), FORMATS, ids=IDS)
-def test_one_response_may_have_a_format_of_its_own(shown: Any, format: AudioFormat) -> None:
+def test_a_response_may_have_its_own_format(shown: Any, format: AudioFormat) -> None:
     client = Client()
     (command,) = client.send("response.create", response={"audio": {"output": {"format": shown}}})
     assert isinstance(command, commands.CreateResponse)
@@ -92,11 +92,11 @@ def test_two_responses_at_once_keep_their_formats() -> None:
     assert len(base64.b64decode(narrow["delta"])) == len(TONE)
 
 
-def test_no_rate_means_16_khz_only_where_it_is_said() -> None:
+def test_a_null_rate_means_16_khz_only_if_sent() -> None:
     client, pcm = Client(), {"type": "audio/pcm"}
     updates: list[tuple[Any, AudioFormat]] = [
         ({**pcm, "rate": None}, AudioFormat("pcm", 16_000)),
-        (pcm, AudioFormat("pcm", 16_000)),  # nothing was said about it
+        (pcm, AudioFormat("pcm", 16_000)),  # it was not mentioned
         ({}, AudioFormat("pcm", 16_000)),
         ({"type": "audio/pcmu", "rate": None}, AudioFormat("pcmu", 8_000)),
         (pcm, AudioFormat("pcm", 24_000)),

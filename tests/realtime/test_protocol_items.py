@@ -1,4 +1,4 @@
-"""``conversation.item.create``: what each kind of item becomes, and what of it is shown."""
+"""``conversation.item.create``: what each kind of item becomes, and how it is shown."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_calls_and_their_outputs() -> None:
     ],
 )
 def test_shown_items_may_be_sent_back(item: Item) -> None:
-    """A client that reconnects replays the items that it has."""
+    """A reconnecting client replays its items."""
     client = Client()
     (event, _) = client.apply(events.ItemAdded(replace(item, status="incomplete"), None))
     assert added(client, event["item"]) == item
@@ -166,14 +166,14 @@ def test_recorded_speech_is_in_the_sessions_format() -> None:
         ({}, "missing_required_parameter", "type"),
     ],
 )
-def test_bad_content_is_refused_with_its_place(
+def test_bad_content_is_refused_with_its_path(
     content: dict[str, Any], code: str, param: str
 ) -> None:
     error = refused(user({"type": "input_text", "text": "fine"}, content))
     assert (error["code"], error["param"]) == (code, f"item.content[1].{param}")
 
 
-def test_a_client_cannot_make_the_assistants_speech() -> None:
+def test_a_client_cannot_create_assistant_speech() -> None:
     content = {"type": "output_audio", "audio": AUDIO, "transcript": "I said this."}
     item = {"type": "message", "role": "assistant", "content": [content]}
     assert refused(item)["param"] == "item.content[0].audio"

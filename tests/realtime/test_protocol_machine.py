@@ -1,8 +1,8 @@
 """Random clients against the real protocol and session, with scripted engines in virtual time.
 
-Whatever a client does in whatever order: the conformance recorder finds nothing wrong, a refused
-message is one error with its ``event_id``, all that was opened is closed in the end, and the
-session answers as if nothing had been.
+Whatever clients do in whatever order: the conformance recorder finds no fault, a refused message is
+one error with its ``event_id``, everything opened is closed in the end, and the session then
+answers normally.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ RESPONSES = st.none() | st.fixed_dictionaries(
         "audio": st.fixed_dictionaries({"output": st.fixed_dictionaries({"format": FORMATS})}),
     },
 )
-"""``audio`` in a text response has no effect, and is fine."""
+"""``audio`` in a text response has no effect and is allowed."""
 
 ITEM_KINDS = st.sampled_from(("user", "system", "assistant", "call", "output"))
 MILLISECONDS = st.integers(0, 150).map(lambda number: number * 20)
@@ -110,7 +110,7 @@ class Clients(RuleBasedStateMachine):
         return self.loop.run_until_complete(work)
 
     def send(self, kind: str, **fields: Any) -> list[dict[str, Any]]:
-        """One message; the errors that name it."""
+        """Send one message; returns the errors that name it."""
         self.sent += 1
         event_id = f"client_{self.sent}"
 
@@ -123,7 +123,7 @@ class Clients(RuleBasedStateMachine):
         return [error for error in errors if error["event_id"] == event_id]
 
     def item_id(self, number: int) -> str:
-        """One that is or was there, or nobody's."""
+        """The id of a present or former item, or an unknown one."""
         known = [event["item"]["id"] for event in self.client.events("conversation.item.added")]
         return str(known[number % len(known)]) if known and number % 5 else f"nobody_{number}"
 
@@ -255,7 +255,7 @@ class Clients(RuleBasedStateMachine):
     def attack(self, seed: int) -> None:
         attack = next(iter(Hostile(seed)))
         if not attack.bad:
-            return  # who changes settings with it belongs to the rules above
+            return  # setting changes are left to the rules above
         before = self.client.recorder.types.count("error")
         self.run(self.client.send_text(attack.frame))
         assert self.client.recorder.types.count("error") == before + 1
@@ -293,7 +293,7 @@ class Clients(RuleBasedStateMachine):
         assert done[-1]["status"] == "completed"
 
 
-def test_whatever_clients_do_the_promises_hold() -> None:
+def test_random_clients_break_no_promise() -> None:
     run_state_machine_as_test(
         Clients,
         settings=settings(max_examples=40, stateful_step_count=30, derandomize=True),

@@ -1,4 +1,4 @@
-"""Client messages in, commands out; whatever is wrong becomes exactly one error."""
+"""Client messages in, commands out; each mistake becomes exactly one error."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def options(client: Client, **response: Any) -> ResponseOptions:
     return command.options
 
 
-def test_nothing_is_overridden_unless_it_is_said() -> None:
+def test_nothing_is_overridden_by_default() -> None:
     client = Client()
     plain = commands.CreateResponse()
     assert client.send("response.create") == [plain]
@@ -165,24 +165,24 @@ def test_an_empty_context_differs_from_the_conversation() -> None:
     assert options(Client(), tools=[]).tools == ()
 
 
-def test_a_voice_that_we_do_not_have_is_ours() -> None:
+def test_an_unknown_voice_becomes_the_default() -> None:
     voice = {"output": {"voice": "marin"}}
     assert options(Client(), audio=voice).voice == "joe"
     assert options(Client(), audio={"output": {"voice": {"id": "amy"}}}).voice == "amy"
 
 
-def test_a_choice_is_made_among_the_tools_of_the_response() -> None:
+def test_tool_choice_refers_to_the_tools_of_the_response() -> None:
     client = Client()
     named = {"type": "function", "name": "dance"}
     client.updated(tools=[DANCE], tool_choice=named)
-    assert options(client).tool_choice is None  # what the session says
+    assert options(client).tool_choice is None  # the session's choice
     assert options(client, tool_choice="none").tool_choice == ToolChoice("none")
     assert options(client, tool_choice="required").tool_choice == ToolChoice("required")
     assert options(client, tool_choice=named).tool_choice == ToolChoice("named", "dance")
     one = ToolChoice("named", "dance", parallel=False)
     assert options(client, parallel_tool_calls=False).tool_choice == one
     assert options(client, tools=[]).tool_choice == ToolChoice()
-    client.updated(parallel_tool_calls=False)  # holds for whatever a response chooses
+    client.updated(parallel_tool_calls=False)  # holds for any choice of a response
     required = ToolChoice("required", parallel=False)
     assert options(client, tool_choice="required").tool_choice == required
     sing = {"type": "function", "name": "sing"}

@@ -1,4 +1,4 @@
-"""Replies, function calls and other events on the wire: the order of the API, whatever happens."""
+"""Replies, function calls and other events on the wire, always in the API's order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ AUDIO_CLOSING = [
 ]
 
 
-def test_response_done_says_everything() -> None:
+def test_response_done_is_complete() -> None:
     client = Client()
     client.updated(audio={"output": {"voice": "Aiden"}})
     sent = client.apply(
@@ -98,12 +98,12 @@ def test_how_a_reply_can_end(status: Any, more: dict[str, Any], details: dict[st
     )
     assert types(sent) == AUDIO_CLOSING
     assert sent[-2]["response"]["status_details"] == {"type": status, **details}
-    assert sent[1]["transcript"] == "It is noon."  # what the deltas said
+    assert sent[1]["transcript"] == "It is noon."  # the deltas' text
     assert sent[-3]["item"]["status"] == "incomplete"
     assert sent[-3]["item"]["content"][0]["transcript"] == "It"  # what was heard
 
 
-def test_nothing_stale_follows_the_end() -> None:
+def test_no_stale_event_follows_the_end() -> None:
     client = Client()
     client.apply(started(), ITEM_STARTED, item_finished(AudioPart("")))
     assert client.apply(AUDIO, spoken("late"), item_finished(AudioPart(""))) == []
@@ -111,7 +111,7 @@ def test_nothing_stale_follows_the_end() -> None:
     assert client.apply(AUDIO, spoken("late"), ITEM_STARTED, finished()) == []
 
 
-def test_an_item_that_the_pipeline_forgot_is_closed() -> None:
+def test_an_item_left_open_by_the_pipeline_is_closed() -> None:
     client = Client()
     client.apply(started(), ITEM_STARTED, spoken("Hal"))
     sent = client.apply(finished(status="failed", error="x"))
@@ -158,7 +158,7 @@ def whole_call(call: FunctionCallItem, index: int) -> list[events.Event]:
 
 
 def test_deltas_always_add_up_to_the_arguments() -> None:
-    """Clients that collect deltas get everything, however little of it was told before."""
+    """Clients that collect deltas get everything, however little was sent before."""
     sent = Client().apply(started(), call_started(), arguments('{"mo'), call_finished())
     deltas = [event["delta"] for event in sent if event["type"].endswith("arguments.delta")]
     assert "".join(deltas) == CALL.arguments
@@ -199,7 +199,7 @@ STEPS: list[events.Event] = [
     arguments('{"move"', CALL, 1),
     call_finished(CALL, 1),
     *whole_call(OTHER, 2),
-    # What a broken pipeline might send.
+    # Events that a broken pipeline might send.
     events.ReplyItemFinished("resp_1", replace(CALL, id="item_a"), 0, None),
     events.ReplyItemFinished("resp_1", replace(message(), id="item_c"), 1, None),
     call_finished(replace(CALL, status="in_progress"), 1),
@@ -217,7 +217,7 @@ def test_every_response_is_closed_once_in_any_state(
 ) -> None:
     client = Client()
     # Two items are never open at once upstream; here that is the pipeline's promise, so the order
-    # between items is not looked at.
+    # between items is not checked.
     sent = [*_apply_unchecked(client, started(), *steps, finished(status=status))]
     kinds = [event["type"] for event in sent]
     assert kinds.count("response.created") == kinds.count("response.done") == 1
@@ -237,7 +237,7 @@ def test_every_response_is_closed_once_in_any_state(
 
 
 def _apply_unchecked(client: Client, *happened: events.Event) -> list[dict[str, Any]]:
-    """Each event conforms; their order may be one that no pipeline would make."""
+    """Check each event, in an order that a pipeline might never produce."""
     for event in happened:
         client.protocol.apply(event)
     sent = [json.loads(text) for text in client.protocol.messages_to_send()]
@@ -269,7 +269,7 @@ def test_internal_events_are_not_sent() -> None:
     assert Client().apply(*internal) == []
 
 
-def test_sleep_is_told_on_request() -> None:
+def test_sleep_is_reported_on_request() -> None:
     told = Client(sleep=True).apply(events.FellAsleep("silence"), events.Woke("touch"))
     assert [(event["type"], event["reason"]) for event in told] == [
         ("reachy_voice.asleep", "silence"),
@@ -277,7 +277,7 @@ def test_sleep_is_told_on_request() -> None:
     ]
 
 
-def test_an_answer_that_is_held_back_is_told_on_request() -> None:
+def test_a_held_answer_is_reported_on_request() -> None:
     told = Client(holds=True).apply(events.ReplyHeld("resp_1"), events.ReplyWentOn("resp_1"))
     assert [(event["type"], event["response_id"]) for event in told] == [
         ("reachy_voice.response.held", "resp_1"),

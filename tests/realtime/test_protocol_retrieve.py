@@ -1,4 +1,4 @@
-"""``conversation.item.retrieve``: the item with its audio, in frames of less than 1 MiB."""
+"""``conversation.item.retrieve``: the item with its audio, in frames below 1 MiB."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_each_side_has_its_own_format() -> None:
     assert np.array_equal(samples(answer), pcm)
 
 
-def test_of_an_answer_comes_what_was_heard() -> None:
+def test_an_answer_is_returned_as_heard() -> None:
     pcm = noise(24_000)
     heard = AudioPart("Once upon", 0.25, Recording(pcm, 24_000), (("Once upon a time.", 1.0),))
     (item,) = retrieved(Client(), MessageItem("item_u", "assistant", (heard,), "incomplete"))
@@ -111,7 +111,7 @@ def test_text_and_calls_are_one_event() -> None:
         assert shown["id"] == "i"
 
 
-def test_images_come_back_unless_they_fit_in_no_frame() -> None:
+def test_images_are_returned_unless_too_large_for_a_frame() -> None:
     small, large = data_url(os.urandom(300_000)), data_url(os.urandom(900_000), "image/png")
     content = (
         TextPart("Look!"),

@@ -1,4 +1,4 @@
-"""``session.update``: merging, showing, passing on and refusing fields."""
+"""``session.update``: fields are merged, shown, passed on or refused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_clearing_differs_from_leaving_out() -> None:
     assert shown["audio"]["input"]["transcription"] is None
 
 
-def test_defaults_of_the_sdks_are_accepted() -> None:
+def test_the_sdks_defaults_are_accepted() -> None:
     shown, config = Client().updated(
         model="gpt-realtime-2.1",
         output_modalities=["audio"],
@@ -127,7 +127,7 @@ def test_eagerness(eagerness: str | None, means: Any) -> None:
     assert shown["audio"]["input"]["turn_detection"]["eagerness"] == (eagerness or "auto")
 
 
-def test_fields_of_the_other_kind_of_turn_detection_mean_nothing() -> None:
+def test_fields_of_the_other_turn_detection_are_ignored() -> None:
     vad = {"type": "semantic_vad", "idle_timeout_ms": 6000, "silence_duration_ms": 100}
     shown, config = Client().updated(audio={"input": {"turn_detection": vad}})
     assert config.turn_detection == TurnDetection(eagerness="medium")
@@ -155,7 +155,7 @@ def test_no_voice_is_refused(voice: str) -> None:
 DANCE = {"type": "function", "name": "dance"}
 
 
-def test_the_choice_of_tools() -> None:
+def test_tool_choice_is_passed_on() -> None:
     client = Client()
     for given in ("none", "required", "auto"):
         shown, config = client.updated(tool_choice=given)
@@ -168,7 +168,7 @@ def test_the_choice_of_tools() -> None:
     assert config.tool_choice == ToolChoice()
 
 
-def test_the_type_and_a_named_tool_must_be_there() -> None:
+def test_the_type_and_a_named_tool_are_required() -> None:
     client = Client()
     named = {"type": "function", "name": "dance"}
     error = client.refused("session.update", session={"instructions": "changed"})
@@ -184,7 +184,7 @@ def test_the_type_and_a_named_tool_must_be_there() -> None:
     assert len(client.protocol.config.tools) == 1
 
 
-def test_fields_that_nothing_here_acts_on_are_shown() -> None:
+def test_fields_without_effect_are_shown() -> None:
     given: dict[str, Any] = {
         "tracing": {"workflow_name": "w", "group_id": "g", "metadata": {"a": [1]}},
         "prompt": {"id": "pmpt_1", "version": "2", "variables": {"name": "Ada"}},
@@ -236,7 +236,7 @@ def test_another_kind_of_turn_detection_starts_afresh() -> None:
     assert config.turn_detection == TurnDetection()
 
 
-def test_the_session_may_be_sent_back_as_it_came() -> None:
+def test_the_session_may_be_sent_back_unchanged() -> None:
     client = Client()
     shown = dict(client.created[0]["session"])
     shown.pop("type")
@@ -280,7 +280,7 @@ DETECTION = "audio.input.turn_detection"
     ],
 )
 def test_a_bad_update_changes_nothing(path: str, value: Any, code: str, named: str) -> None:
-    """``named``: what the error's ``param`` names within ``path``."""
+    """``named``: the error's ``param`` within ``path``."""
     client = Client()
     field = value
     for step in reversed(path.split(".")):

@@ -1,4 +1,4 @@
-"""Transcripts: append-only deltas, the whole, and sessions that do nothing else."""
+"""Transcripts: append-only deltas, the full text, and transcription sessions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_transcripts_are_sent_only_when_asked_for() -> None:
     assert (event["error"]["type"], event["error"]["message"]) == ("server_error", "no words")
 
 
-def test_only_words_that_were_not_told_follow() -> None:
+def test_deltas_contain_only_new_words() -> None:
     client = transcribing()
     first, *rest = user_speaks()
     sent = client.apply(
@@ -62,7 +62,7 @@ def test_only_words_that_were_not_told_follow() -> None:
 
 
 @pytest.mark.parametrize("final", ["What rhyme is it?", "what", "", "What time"])
-def test_a_final_text_that_says_something_else_is_no_delta(final: str) -> None:
+def test_a_different_final_text_is_no_delta(final: str) -> None:
     client = transcribing()
     first, *rest = user_speaks()
     client.apply(first, events.TranscriptPartial("item_u", "What time"), *rest)
@@ -192,7 +192,7 @@ def test_the_type_of_a_session_cannot_change(defaults: Any, given: str, address:
     assert address in error["message"]
 
 
-def test_what_only_answers_need_is_unknown_to_a_transcription_session() -> None:
+def test_fields_for_answers_are_unknown_in_a_transcription_session() -> None:
     client = Client(ONLY)
     unknown: list[dict[str, Any]] = [
         {"instructions": "x"},

@@ -1,5 +1,5 @@
-"""The figures of a turn record in ``response.done``: within the API's limits. All but those of the
-latency panel are sent on request only."""
+"""Figures of a turn record in ``response.done``, within the API's limits. All except those of the
+latency panel are sent only on request."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ STAGES = turn_latency(RECORD)
 
 
 def done(client: Client, metadata: dict[str, str] | None, *records: TurnRecord) -> Any:
-    """The metadata of ``response.done``."""
+    """The metadata in ``response.done``."""
     client.apply(started(metadata=metadata))
     sent = client.apply(*records, finished())
     [event] = [event for event in sent if event["type"] == "response.done"]
@@ -66,7 +66,7 @@ def done(client: Client, metadata: dict[str, str] | None, *records: TurnRecord) 
 
 
 @pytest.mark.parametrize("query", [{}, {"turn_records": "true"}])
-def test_the_address_may_ask_for_all_responses(query: dict[str, str]) -> None:
+def test_the_url_may_request_figures_for_all_responses(query: dict[str, str]) -> None:
     protocol = protocol_for(DEFAULTS, query, {})
     for event in (started(), RECORD, finished()):
         protocol.apply(event)
@@ -75,7 +75,7 @@ def test_the_address_may_ask_for_all_responses(query: dict[str, str]) -> None:
     assert end["response"]["metadata"] == (FIGURES | STAGES if query else STAGES)
 
 
-def test_only_clients_that_ask_are_told() -> None:
+def test_only_clients_that_ask_get_figures() -> None:
     assert done(Client(), None, RECORD) == STAGES
     assert done(Client(), {"mine": "1"}, RECORD) == {"mine": "1", **STAGES}
     assert done(Client(), {WANTED: "false"}, RECORD) == {WANTED: "false", **STAGES}
@@ -86,14 +86,14 @@ def test_a_response_can_ask_for_its_record() -> None:
     assert done(Client(), asked, RECORD) == {**asked, **FIGURES, **STAGES}
 
 
-def test_a_record_of_another_response_and_none_at_all_change_nothing() -> None:
+def test_other_or_missing_records_change_nothing() -> None:
     asked = {WANTED: "true"}
     assert done(Client(), asked) == asked
     other = TurnRecord("voice", "rejected", text="")
     assert done(Client(), asked, other) == asked
 
 
-def test_the_clients_own_pairs_come_first_and_the_limit_holds() -> None:
+def test_the_clients_pairs_come_first_and_the_limit_holds() -> None:
     asked = {WANTED: "true"} | {f"mine_{n}": "x" * 512 for n in range(12)}
     told = done(Client(), asked, RECORD)
     assert len(told) == MAX_METADATA_PAIRS
@@ -151,7 +151,7 @@ def test_an_answer_to_no_speech_has_no_latency(origin: Origin) -> None:
 
 
 @in_virtual_time
-async def test_a_whole_turn_tells_its_record() -> None:
+async def test_a_whole_turn_sends_its_record() -> None:
     async with wired() as client:
         metadata = {WANTED: "true"}
         await client.send("response.create", response={"metadata": metadata})

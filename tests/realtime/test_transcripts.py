@@ -2,8 +2,8 @@
 
 Files that begin with ``transcription`` are sessions that only transcribe.
 
-To re-record them after a change that is meant (and to make a new one: write its client lines, give
-it a scene below if it needs one, then do this):
+To re-record them after an intended change (for a new one, first write its client lines and, if
+needed, a scene below):
 
     RECORD_TRANSCRIPTS=1 script/test tests/realtime/test_transcripts.py
 
@@ -36,7 +36,7 @@ CASTS: dict[str, Callable[[], Cast]] = {
     "two_calls": lambda: Cast(llm=ScriptedLlm(answers=[(WEATHER, WEATHER)])),
     "noise": lambda: Cast(stt=ScriptedStt(texts=("",))),
 }
-"""Scenes whose engines do something else than greet."""
+"""Scenes whose engines do more than greet."""
 
 PATHS = sorted(DIRECTORY.glob("*.jsonl"))
 

@@ -1,4 +1,4 @@
-"""JSON and G.711 to plain data and back: accepted and refused input, without side effects."""
+"""JSON and G.711 to plain data and back: accepted and refused input, no side effects."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_audio_survives_the_wire(data: bytes) -> None:
     ("audio", "says"),
     [
         ("AAA", "base64"),  # padding is missing
-        ("AAA=AAAA", "base64"),  # something follows the padding
+        ("AAA=AAAA", "base64"),  # data after the padding
         ("AA\nAA", "base64"),
         ("AA-_", "base64"),  # the URL alphabet
         ("ÄÖÜß", "base64"),
@@ -105,7 +105,7 @@ def test_far_too_many_values_are_not_even_decoded() -> None:
         wire.parse('{"type":"x","n":[' + "1," * wire.MAX_COMMAS)
 
 
-def test_commas_in_a_text_are_no_values() -> None:
+def test_commas_in_a_text_do_not_count_as_values() -> None:
     text = "a, b" * (wire.MAX_VALUES + 1)
     assert wire.parse(json.dumps({"type": "x", "text": text})).body["text"] == text
 
@@ -147,12 +147,12 @@ MU_DECISIONS = (31, 95, 223, 479, 991, 2015, 4063)
 MU_OUTPUTS = {0xFF: 0, 0xFE: 2, 0xEF: 33, 0xDF: 99, 0xCF: 231, 0xBF: 495, 0xAF: 1023, 0x9F: 2079}
 MU_OUTPUTS |= {0x8F: 4191, 0x80: 8031}
 A_DECISIONS = (64, 128, 256, 512, 1024, 2048)
-# Written with every other bit inverted, as it goes over the line.
+# With every other bit inverted, as on the line.
 A_OUTPUTS = {0x80: 1, 0xA0: 66, 0xB0: 132, 0xC0: 264, 0xD0: 528, 0xE0: 1056, 0xF0: 2112}
 A_OUTPUTS |= {0xFF: 4032}
 
 
-def test_the_output_values_are_those_that_the_standard_prints() -> None:
+def test_the_output_values_equal_the_standards() -> None:
     mu = g711.decode(bytes(MU_OUTPUTS), "pcmu").tolist()
     assert mu == [4 * value for value in MU_OUTPUTS.values()]
     a = g711.decode(bytes(code ^ 0x55 for code in A_OUTPUTS), "pcma").tolist()
@@ -160,7 +160,7 @@ def test_the_output_values_are_those_that_the_standard_prints() -> None:
 
 
 def decision_values(law: g711.Law) -> list[int]:
-    """Ends of all intervals on the scale of 16-bit samples, from the printed ends of segments."""
+    """Ends of all intervals on the 16-bit scale, from the printed ends of segments."""
     if law == "pcmu":
         values, ends, scale = [1, *range(3, 32, 2)], [*MU_DECISIONS, 8159], 4
     else:
@@ -174,7 +174,7 @@ def decision_values(law: g711.Law) -> list[int]:
 
 def test_a_sample_gets_the_code_of_its_interval() -> None:
     for law in LAWS:
-        ends = decision_values(law)[:-1]  # louder samples belong to the last interval, too
+        ends = decision_values(law)[:-1]  # louder samples also belong to the last interval
         for sign, samples in ((1, EVERY_SAMPLE[2**15 :]), (-1, EVERY_SAMPLE[: 2**15])):
             codes = np.frombuffer(g711.encode(samples, law), np.uint8)
             magnitude = samples.astype(int) if sign > 0 else -1 - samples.astype(int)

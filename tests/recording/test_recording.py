@@ -1,4 +1,4 @@
-"""A recorded session: the contents of its folder, and its permissions."""
+"""A recorded session: its folder's contents and permissions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def question(played: Scene) -> None:
 
 
 def record(folder: Path, play: Callable[[Scene], Awaitable[None]], **engines: Any) -> Path:
-    """The folder of the one session in which ``play`` happens."""
+    """The folder of the one session in which ``play`` runs."""
     known = set(folder.iterdir()) if folder.exists() else set()
     recorder = Recorder(folder, ABOUT)
 
@@ -64,7 +64,7 @@ def samples(path: Path) -> Pcm:
         return np.frombuffer(file.readframes(file.getnframes()), np.int16)
 
 
-def test_it_has_the_events_and_both_sounds_on_one_time_and_only_its_owner_reads_it(
+def test_it_has_events_and_sound_on_one_clock_for_its_owner_only(
     tmp_path: Path,
 ) -> None:
     before = os.umask(0)
@@ -107,7 +107,7 @@ def test_a_folder_holds_many_sessions(tmp_path: Path) -> None:
         assert [each["text"] for each in records_of(session)] == [text]
 
 
-def test_what_is_no_folder_cannot_be_recorded_into(tmp_path: Path) -> None:
+def test_recording_needs_a_folder(tmp_path: Path) -> None:
     letter = tmp_path / "letter"
     letter.write_text("Dear Reachy")
     with pytest.raises(RecordingError, match="Cannot record into"):
@@ -115,7 +115,7 @@ def test_what_is_no_folder_cannot_be_recorded_into(tmp_path: Path) -> None:
     assert letter.read_text() == "Dear Reachy"
 
 
-def test_when_the_disk_is_full_the_conversation_goes_on(
+def test_the_conversation_continues_on_a_full_disk(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> int:
@@ -136,7 +136,7 @@ def test_when_the_disk_is_full_the_conversation_goes_on(
 
 
 @pytest.mark.parametrize(("limit", "size_bytes"), [("MOST_WAITING", 0), ("MOST_WAITING_BYTES", 1)])
-def test_what_waits_for_a_slow_disk_is_bounded(
+def test_the_queue_for_a_slow_disk_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, size_bytes: int
 ) -> None:
     monkeypatch.setattr(writing, limit, 10)
@@ -149,7 +149,7 @@ def test_what_waits_for_a_slow_disk_is_bounded(
     recorder.close()
 
 
-def test_a_quiet_day_is_a_hole_in_the_file(tmp_path: Path) -> None:
+def test_long_silence_is_a_hole_in_the_file(tmp_path: Path) -> None:
     sound = writing._Sound(writing._create(tmp_path / "heard-24000.wav"), 24_000)
     half = np.ones(12_000, np.int16)
     assert sound.write(half, 0.5) == 0
@@ -162,7 +162,7 @@ def test_a_quiet_day_is_a_hole_in_the_file(tmp_path: Path) -> None:
     assert (tmp_path / "heard-24000.wav").stat().st_blocks * 512 < 1_000_000
 
 
-def test_audio_is_written_to_the_sample_also_behind_a_pause_and_at_another_rate(
+def test_audio_is_sample_exact_after_a_pause_and_at_another_rate(
     tmp_path: Path,
 ) -> None:
     sent = [(24_000, 1), (16_000, 2), (24_000, 3)]
@@ -237,5 +237,5 @@ def test_lines_are_on_the_disk_when_a_server_is_killed(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_recorded_becomes_plain_data(value: Any, plain: dict[str, Any]) -> None:
+def test_recorded_values_become_plain_data(value: Any, plain: dict[str, Any]) -> None:
     assert json.loads(json.dumps(to_plain(value))) == plain

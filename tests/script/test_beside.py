@@ -1,4 +1,4 @@
-"""The slow part of a later step runs beside others, and ends with them."""
+"""The slow part of a later step runs in parallel with others and ends with them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_what_is_prepared_overlaps_with_other_steps(log: Log) -> None:
     assert not begun.is_set(), "it is prepared once"
 
 
-def test_its_failure_is_the_steps(log: Log) -> None:
+def test_a_failed_preparation_fails_its_step(log: Log) -> None:
     step = compiling(log, "sh", "-c", "echo ninja: build stopped; exit 1")
     with beside(lambda step: log) as running:
         running.start(step)

@@ -1,4 +1,4 @@
-"""The bill of materials is today's, and what it calls a separate program is one."""
+"""The bill of materials is current, and its separate programs really are separate."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ COMPONENTS = json.loads((ROOT / "docs" / "bill-of-materials.cdx.json").read_text
 
 
 @pytest.mark.skipif(HERE != ("linux", (3, 11)), reason="is written for Python 3.11 on Linux")
-def test_it_is_that_of_the_lock_files() -> None:
+def test_it_matches_the_lock_files() -> None:
     command = [sys.executable, str(ROOT / "script" / "bill_of_materials.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_is_under_the_gpl_is_a_separate_program() -> None:
+def test_gpl_packages_are_separate_programs() -> None:
     strong = {
         each["name"]: each
         for each in COMPONENTS
@@ -37,7 +37,7 @@ def test_what_is_under_the_gpl_is_a_separate_program() -> None:
 
 
 def test_the_server_never_loads_piper() -> None:
-    """Its engine's module, without the process that it starts."""
+    """Checks its engine's module, without the process that it starts."""
     code = (
         "import sys, app.compose, app.cli.command_line, pipeline.engines.tts.piper\n"
         "sys.exit('piper' in sys.modules)"

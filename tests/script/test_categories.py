@@ -1,4 +1,4 @@
-"""Categories of test modules: each has one, and others than the requested are not imported."""
+"""Every test module has a category, and only modules of the requested ones are imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has run on this processor, and what must be tried again."""
+"""Which builds have run on this processor, and which must be tried again."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ ARM = "processor : 0\nFeatures\t: fp asimd asimddp sve\n"
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """A checkout with the lock files alone."""
+    """A checkout with only the lock files."""
     root = tmp_path / "checkout"
     (root / "script").mkdir(parents=True)
     for name in ("llama-cpp.lock", "llama-cpp-build.lock", "bootstrap.lock"):
@@ -106,7 +106,7 @@ class TestWheelKey:
 
 
 class TestDebianPackages:
-    def test_only_what_is_not_here_is_missing(
+    def test_only_absent_packages_are_missing(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -165,7 +165,7 @@ class TestChecks:
         assert "reachy-voice config schema --check" in called
         assert called[-1] == " ".join(["pytest", *checks.TWO_AT_ONCE])
 
-    def test_every_failure_is_told(
+    def test_every_failure_is_reported(
         self, place: Place, tools: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
         program(tools / "mypy", "echo 'app.py:1: error: no'; exit 1")
@@ -182,7 +182,7 @@ class TestChecks:
         assert self.calls(place) == ["pytest -k a or b tests"]
 
     @pytest.mark.parametrize(("failing", "exit_code"), [("", 0), ("mypy", 1), ("pytest", 3)])
-    def test_quick_ones_run_beside_all_checks(
+    def test_quick_tests_run_beside_all_checks(
         self,
         place: Place,
         tools: Path,

@@ -41,7 +41,7 @@ class TestProfiles:
 
 
 class Bare:
-    """A checkout where nothing is set up, on a machine without a compiler and a driver."""
+    """A checkout where nothing is set up, on a machine without compiler and driver."""
 
     def __init__(self, directory: Path) -> None:
         self.root = directory / "checkout"

@@ -1,4 +1,4 @@
-"""Another patch release of Python keeps the environment; the owner's packages outlive it."""
+"""A new patch release of Python keeps the environment; a rebuild keeps the owner's packages."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_package(place: Place, name: str, version: str, origin: object = None) ->
 
 
 def owned(place: Place) -> None:
-    """Some that setup installs, and the owner's."""
+    """Some packages that setup installs, and the owner's."""
     for name in ("numpy", "pip", "Jinja2", "llama_cpp_python", "reachy-voice", "torch"):
         add_package(place, name, "1.0")
     add_package(place, "robot-voices", "0.3")
@@ -57,7 +57,7 @@ REQUIREMENTS = [
 
 @pytest.fixture
 def base(place: Place) -> Place:
-    """Its Python notes how it is called."""
+    """A base whose Python records how it is called."""
     python = place.root / "base-python"
     python.write_text(f'#!/bin/sh\necho "$*" >> {place.root}/made\n')
     python.chmod(0o755)
@@ -128,7 +128,7 @@ def test_an_interrupted_setup_puts_them_back_later(base: Place) -> None:
     assert due.name == "owner-packages"
 
 
-def test_nothing_of_the_owner_is_no_step(base: Place) -> None:
+def test_without_owners_packages_there_is_no_step(base: Place) -> None:
     add_package(base, "numpy", "1.0")
     assert len(steps.base_steps(base, with_tests=False)) == 4
 

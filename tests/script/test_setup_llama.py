@@ -1,4 +1,4 @@
-"""script/setup.py builds llama.cpp for a GPU: its flags, its key in the cache, how it is tried."""
+"""script/setup.py builds llama.cpp for a GPU: its flags, its cache key, its trial run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BUILD = f'while [ "$1" != -w ]; do shift; done; echo good > "$2"/{BUILT}'
 
 
 class TestLlamaForCuda:
-    def test_the_wheel_is_another_for_each_compiler_and_gpu(self, place: Place) -> None:
+    def test_each_compiler_and_gpu_has_its_own_wheel(self, place: Place) -> None:
         keys = {
             llama.LlamaWheel(place, "cp311", cuda).key
             for cuda in (None, CUDA, Cuda("/nvcc", "12.8", "8.9"), Cuda("/nvcc", "13.0.88", "9.0"))
@@ -65,7 +65,7 @@ class TestLlamaForCuda:
         assert for_gpu.compile_s > 3 * for_cpu.compile_s > 0
         assert "GPU" in for_gpu.what
 
-    def test_it_must_load_with_its_gpu_part_as_in_a_service(
+    def test_it_must_load_with_its_gpu_library_as_in_a_service(
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("LD_LIBRARY_PATH", "/a/toolkit")
@@ -83,7 +83,7 @@ class TestLlamaForCuda:
     def test_a_damaged_wheel_in_the_cache_is_built_again(self, place: Place) -> None:
         answer_pip(place, f'case "$*" in *" wheel "*) {BUILD};; esac')
         wheel = llama.LlamaWheel(place, "cp311")
-        for _ in range(2):  # the second finds it in the cache
+        for _ in range(2):  # the second run finds it in the cache
             do(place, steps.llama(place, pictures=True))
         assert wheel.cached() == wheel.home / BUILT
         assert " wheel " in str(called(place))
@@ -190,7 +190,7 @@ class TestShippedLlama:
         wheel.write_bytes(b"compiled anew")
         assert steps.llama(place).inputs() != before
 
-    def test_it_is_installed_as_for_every_processor(self, place: Place, version: str) -> None:
+    def test_it_is_installed_for_every_processor(self, place: Place, version: str) -> None:
         answer_pip(place, "exit 0")
         wheel = self.ship(place, version)
         do(place, steps.llama(place))

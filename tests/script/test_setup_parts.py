@@ -13,7 +13,7 @@ from app.setup.commands import Log
 
 pytestmark = pytest.mark.machine
 
-# As pip 23 and 26 print them.
+# Messages as pip 23 and 26 print them.
 REFUSED = """Looking in indexes: http://127.0.0.1:9/simple
 WARNING: Retrying (Retry(total=0, connect=None, read=None, redirect=None, status=None)) after \
 connection broken by 'NewConnectionError('<HTTPConnection object at 0x7f94>: Failed to establish \
@@ -90,7 +90,7 @@ class TestCauses:
         assert "    100\n" in report
         assert "    50\n" not in report
 
-    def test_an_earlier_commands_trouble_is_not_this_ones(self, log: Log) -> None:
+    def test_an_earlier_commands_error_is_not_reported_again(self, log: Log) -> None:
         log.run(["echo", "Retrying: Connection refused"], "first")
         with pytest.raises(failures.SetupError) as caught:
             log.run(["false"], "second")

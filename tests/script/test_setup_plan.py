@@ -1,4 +1,4 @@
-"""script/setup.py: its options, the plan that it shows beforehand, and lock files that agree."""
+"""script/setup.py: its options, the plan that it shows first, and consistent lock files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class TestLocks:
         assert set(pins(WHISPER)) <= set(pins(TESTED)), "the tests run it"
         assert not set(pins(WHISPER)) & set(pins(BASE))
 
-    def test_the_stack_holds_what_it_is_for(self) -> None:
+    def test_the_stack_holds_its_main_packages(self) -> None:
         assert pins(WORKSTATION)["transformers"] == {"4.57.3"}
         assert pins(stack.CUDA_LOCK)["cuda-toolkit"].pop().startswith(f"{stack.CUDA}.")
         assert {"nemo-toolkit", "qwen-tts"} <= set(pins(WORKSTATION))

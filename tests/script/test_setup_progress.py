@@ -1,4 +1,4 @@
-"""The page that shows how far the first set-up is, until the server takes its port."""
+"""The page that shows the progress of the first set-up, until the server takes its port."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_step_that_fails_is_not_done(place: Place) -> None:
     assert SetupProgress(place).read()["steps"]["broken"]["ended"] is None
 
 
-def test_where_the_server_will_be_is_known_once_the_settings_are(place: Place) -> None:
+def test_the_servers_address_is_known_once_the_settings_are(place: Place) -> None:
     progress = SetupProgress(place)
     progress.set_console("https://localhost:1/console/")
     assert not progress.file.exists(), "no set-up runs"
@@ -130,7 +130,7 @@ def test_a_port_that_is_taken_is_noticed_before_anything_is_set_up(
 def test_a_question_and_a_failure_are_on_the_page(
     monkeypatch: pytest.MonkeyPatch, place: Place
 ) -> None:
-    """It is served until a browser has seen the failure."""
+    """The page is served until a browser has seen the failure."""
     states: list[dict[str, Any]] = []
 
     def browse(url: str) -> bool:
@@ -155,7 +155,7 @@ def test_a_question_and_a_failure_are_on_the_page(
     assert not states[-1]["asks"]
 
 
-def test_it_ends_with_a_set_up_that_fails(place: Place) -> None:
+def test_it_ends_when_set_up_fails(place: Place) -> None:
     def running() -> list[str]:
         return [each.name for each in threading.enumerate()]
 
@@ -229,7 +229,7 @@ def test_no_browser_opens_without_a_desktop(monkeypatch: pytest.MonkeyPatch) -> 
 def test_without_a_command_a_browser_is_opened_once(
     fresh: bool, monkeypatch: pytest.MonkeyPatch, place: Place
 ) -> None:
-    """At the page while there is something to set up, else by the server."""
+    """At the page while there is something to set up, otherwise by the server."""
     if not fresh:
         place.stamps.write("llama", "inputs")
     opened: list[str] = []
@@ -244,7 +244,7 @@ def test_without_a_command_a_browser_is_opened_once(
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
-def test_without_a_command_a_server_that_runs_is_shown(
+def test_without_a_command_a_running_server_is_shown(
     is_ours: bool, monkeypatch: pytest.MonkeyPatch, place: Place
 ) -> None:
     opened: list[str] = []

@@ -1,4 +1,4 @@
-"""The first start proposes a profile: the real ``script/serve`` at a pseudo-terminal."""
+"""The first start proposes a profile: the real ``script/serve`` in a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ OFFER = {
 
 
 class Checkout:
-    """A checkout whose base is set up, and whose program is replaced: the proposal says what a
-    larger machine would be told, ``models pull`` and ``serve`` note that they were run."""
+    """A checkout with its base set up and its program replaced: the proposal is a larger machine's;
+    ``models pull`` and ``serve`` record their calls."""
 
     def __init__(self, directory: Path, offer: dict[str, str]) -> None:
         self.root = directory / "checkout"
@@ -70,7 +70,7 @@ class Checkout:
         path.chmod(0o755)
 
     def serve(self, typed: bytes, *arguments: str) -> tuple[int, str]:
-        """Run at a terminal, and type when asked. Exit code, and what the terminal showed."""
+        """Run in a terminal and type when asked; returns exit code and output."""
         child, terminal = pty.fork()
         if child == 0:
             os.execve(self.root / "script" / "serve", ["serve", *arguments], self.env)
@@ -112,7 +112,7 @@ def test_no_is_kept_and_serves_the_default(checkout: Checkout) -> None:
     assert checkout.owners.read_text().endswith("extends: default\n")
     assert "qwen3-1.7b" not in shown
     assert checkout.served()
-    # Nobody is asked twice: the program has nothing to propose once the file is there.
+    # Nobody is asked twice: once the file exists, the program proposes nothing.
 
 
 @pytest.mark.parametrize(("key", "ends"), [(b"\x04", 0), (b"\x03", INTERRUPTED)])
@@ -129,9 +129,7 @@ def test_the_end_of_input_and_an_interrupt_are_no_answer(
 @pytest.mark.parametrize(
     ("typed", "profile"), [(b"what\xff?\nYes\n", "cpu-plus"), (b"?\nno\n", "default")]
 )
-def test_what_is_neither_yes_nor_no_is_asked_again(
-    checkout: Checkout, typed: bytes, profile: str
-) -> None:
+def test_an_unclear_answer_is_asked_again(checkout: Checkout, typed: bytes, profile: str) -> None:
     code, shown = checkout.serve(typed)
     assert code == 0, shown
     assert "Please answer y or n." in shown
@@ -167,7 +165,7 @@ def test_nobody_is_asked_without_a_terminal(checkout: Checkout) -> None:
 @pytest.mark.parametrize(
     "arguments", [("--config", "cpu"), ("--set", "server.port=0"), ("--plan",)]
 )
-def test_nobody_is_asked_who_has_chosen(checkout: Checkout, arguments: tuple[str, ...]) -> None:
+def test_nobody_is_asked_after_a_choice(checkout: Checkout, arguments: tuple[str, ...]) -> None:
     code, shown = checkout.serve(b"", *arguments)
     assert code == 0, shown
     assert "Take it?" not in shown
@@ -190,7 +188,7 @@ def test_settings_of_the_owner_are_never_overwritten(tmp_path: Path) -> None:
     assert file.read_text() == "# mine\n"
 
 
-def test_the_text_counts_what_is_fetched_and_compiled() -> None:
+def test_the_text_sums_downloads_and_compile_time() -> None:
     offer = proposal.Proposal(**OFFER, file="")
     text = offer.text([Fetch("weights", "a hub", 1500, 1500), Fetch("llama", "pip", 77, 130, 240)])
     assert "1.6 GB, about 9 minutes" in text

@@ -1,4 +1,4 @@
-"""script/setup.py for a GPU: torch and the stack, llama.cpp with CUDA, is the machine fit?"""
+"""script/setup.py for a GPU: torch and the stack, llama.cpp with CUDA, checks of the machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ PARAKEET = MissingWeights("parakeet", 2_509_332_480, "hub nvidia/parakeet", "CC-
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """A checkout of what setup reads, whose pip notes its arguments and does what it is told."""
+    """A checkout with the files that setup reads; its pip records its arguments and does as
+    told."""
     root = tmp_path / "checkout"
     root.mkdir()
     shutil.copytree(ROOT / "script", root / "script", ignore=shutil.ignore_patterns("__pycache__"))
@@ -57,7 +58,7 @@ def answer_pip(place: Place, shell: str) -> None:
 def called(place: Place) -> list[str]:
     """pip's arguments in each call."""
     lines = (place.root / "calls").read_text().splitlines()
-    # The real one ends with an error at an option that a command does not have.
+    # The real pip fails at an option that a command does not have.
     assert not [line for line in lines if " uninstall " in line and "--progress-bar" in line]
     return [line.removeprefix("-I -m pip ").removesuffix(" --progress-bar=off") for line in lines]
 
@@ -79,7 +80,7 @@ class TestTorch:
         assert copy.is_relative_to(place.scratch), "setuptools builds where the source is"
         assert stack.installed_torch(place) == "cpu"
 
-    def test_pytorchs_index_is_asked_where_the_users_has_none(self, place: Place) -> None:
+    def test_pytorchs_index_is_used_if_the_users_lacks_the_file(self, place: Place) -> None:
         nothing = f"echo 'ERROR: No matching distribution found for {FOR_CPU}'; exit 1"
         answer_pip(place, f'case "$*" in *extra-index-url*|*_stub*) ;; *"torch"*) {nothing};; esac')
         do(place, stack.torch_for_cpu(place))
@@ -96,12 +97,12 @@ class TestTorch:
         do(place, step)
         assert called(place)[1] == f"install --no-deps {FOR_CPU}"
 
-    def test_the_hash_is_of_the_version_that_is_for_cuda(self) -> None:
+    def test_the_hash_belongs_to_the_cuda_version(self) -> None:
         lock = ROOT / "script" / "torch-cpu.lock"
         assert f"torch=={stack.locked_versions(lock)['torch'][0]}" == FOR_CPU
         assert re.search(r"--hash=sha256:[0-9a-f]{64}$", lock.read_text(), re.MULTILINE)
 
-    def test_a_full_disk_is_not_asked_twice(self, place: Place) -> None:
+    def test_a_full_disk_is_not_retried(self, place: Place) -> None:
         full = "echo '[Errno 28] No space left on device'; exit 1"
         answer_pip(place, f'case "$*" in *" install "*) {full};; esac')
         with pytest.raises(failures.SetupError) as caught:
@@ -129,7 +130,7 @@ class TestTorch:
         assert removed.startswith("uninstall -y cuda-toolkit nvidia-")
         assert "torch" not in removed.split()
 
-    def test_nvidias_libraries_go_even_if_the_change_was_interrupted(self, place: Place) -> None:
+    def test_nvidias_libraries_are_removed_after_an_interrupted_change(self, place: Place) -> None:
         do(place, stack.torch_for_cuda(place))
         answer_pip(place, 'case "$*" in *"uninstall -y cuda-toolkit"*) exit 1;; esac')
         with pytest.raises(failures.SetupError):
@@ -140,7 +141,7 @@ class TestTorch:
         assert "nvidia-cublas" in called(place)[0]
 
     def test_room_for_what_pip_downloads(self, place: Place) -> None:
-        """pip puts all wheels into scratch before it unpacks the first, and keeps them."""
+        """pip downloads all wheels into scratch before it unpacks the first, and keeps them."""
         for step in (
             stack.torch_for_cuda(place),
             stack.torch_for_cpu(place),
@@ -150,7 +151,7 @@ class TestTorch:
             (fetch,) = step.fetches
             assert step.checkout_mb == 2 * fetch.download_mb + fetch.disk_mb
 
-    def test_the_stand_in_says_what_it_is(self) -> None:
+    def test_the_stand_in_names_itself(self) -> None:
         code = "import torchaudio.compliance.kaldi as k, torchaudio as t\n"
         code += "print(t.__version__, callable(k.fbank))\nt.load"
         done = subprocess.run(
@@ -170,7 +171,7 @@ class TestTorch:
 
 
 class TestStack:
-    def test_what_an_earlier_release_installed_goes_first(self, place: Place) -> None:
+    def test_packages_of_an_earlier_release_are_removed_first(self, place: Place) -> None:
         do(place, stack.packages_of_stack(place))
         removed, installed = (call.split() for call in called(place))
         assert removed == ["uninstall", "-y", "faster-qwen3-tts", "qwen-tts-hf"]
@@ -291,7 +292,7 @@ class TestFitness:
         Check("Python for torch", "ok", "3.11"),
     )
 
-    def test_everything_that_is_wrong_in_one_report(self) -> None:
+    def test_all_problems_are_in_one_report(self) -> None:
         error = needs.unfit(Needs(findings=self.BAD))
         assert error is not None
         assert error.exit_code == failures.NOT_FIT == 16
@@ -312,7 +313,7 @@ class TestFitness:
         assert "torch for CUDA" in capsys.readouterr().err, "the plan was shown"
         assert not (place.root / "calls").exists()
 
-    def test_a_warning_is_told_and_goes_on(
+    def test_a_warning_is_shown_and_setup_continues(
         self, place: Place, capsys: pytest.CaptureFixture[str]
     ) -> None:
         found = Needs(findings=(Check("GPU memory", "warn", "little", "Close others"),))

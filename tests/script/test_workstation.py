@@ -1,8 +1,8 @@
 """The workstation's stack, whole: NeMo, llama.cpp and qwen-tts behind the WebSocket.
 
-The checkpoints are tiny, the libraries are the real ones, each in the place where it runs for its
-owner. The client behaves as the robot's app does, in real time. The tiny voice says nothing that
-could be understood, and what the language model says is not looked at.
+The checkpoints are tiny; the libraries are real and run where they do in production. The client
+behaves like the robot's app, in real time. The tiny voice is unintelligible, and the language
+model's words are not checked.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ TURN = "Turn your head to the left."
 
 
 def overrides() -> list[str]:
-    """One line of YAML for each engine, in the form that ``--set`` has."""
+    """One line of YAML per engine, in the form of ``--set``."""
     return [
         f"stt={{engine: parakeet, weights: null, model_file: {FILE}, precision: fp32}}",
         f"tts={{engine: qwen3-tts, weights: null, model_dir: {directory()}, precision: fp32,"
@@ -70,7 +70,7 @@ def overrides() -> list[str]:
         "llm.threads=1",
         "conversation.sampling.max_tokens=32",
         "conversation.sampling.seed=1",
-        # It hums, which is what is watched for.
+        # Its hum would count as a fault.
         "playback.watch_voice=false",
     ]
 
@@ -94,7 +94,7 @@ async def workstation(
 
 
 def spoken(phrase: str) -> Pcm:
-    """As a person says it, 16 kHz; the room goes on by itself behind it."""
+    """Speech at 16 kHz, as a person says it; the app adds the room's silence after it."""
     return np.concatenate((GAP, say(phrase, "en-us+m3")))
 
 
@@ -108,7 +108,7 @@ async def answered(app: RobotApp, count: int = 1) -> dict[str, Any]:
     return response
 
 
-async def test_the_big_engines_run_in_processes_of_their_own(workstation: Workstation) -> None:
+async def test_the_big_engines_run_in_separate_processes(workstation: Workstation) -> None:
     for kind in (Kind.STT, Kind.TTS):
         worker = workstation.assistant.engines[kind]
         assert isinstance(worker, ProcessWorker)
@@ -148,7 +148,7 @@ async def test_a_tool_turn(workstation: Workstation) -> None:
         assert (await app.event(COMPLETED))["transcript"] == TURN
         call = await app.event(CALLED)
         assert call["name"] == "move_head"
-        # Before the app asks for words about it, which it does when this response has ended.
+        # Before the app asks for a comment, which it does after this response.
         await app.update({"tool_choice": "none"})
         first, second = await answered(app), await answered(app, 2)
         assert first["output"][-1]["type"] == "function_call"
@@ -169,15 +169,13 @@ async def test_a_barge_in(workstation: Workstation) -> None:
         assert interrupted["status_details"]["reason"] == "turn_detected"
         assert app.player.queued_s == 0
         assert (await app.event(COMPLETED, 2))["transcript"] == TIME
-        # It hears and answers what it was interrupted with.
+        # It recognises and answers the interrupting words.
         assert (await answered(app, 2))["status"] in ("completed", "incomplete")
         assert not app.errors
 
 
 @pytest.mark.parametrize("kind", [Kind.STT, Kind.TTS])
-async def test_an_engine_that_is_killed_costs_one_turn_at_most(
-    workstation: Workstation, kind: Kind
-) -> None:
+async def test_a_killed_engine_costs_at_most_one_turn(workstation: Workstation, kind: Kind) -> None:
     worker = workstation.assistant.engines[kind]
     assert isinstance(worker, ProcessWorker)
     async with robot_app(workstation.url) as app:
@@ -189,7 +187,7 @@ async def test_an_engine_that_is_killed_costs_one_turn_at_most(
                 await app.event(DELTA, given + 1)
             assert worker.pid
             os.kill(worker.pid, signal.SIGKILL)
-            # Answered after all, or failed: it ends, and the client is told. The loss may be
+            # Answered or failed, the response ends and the client is told. The loss may be
             # noticed only at the next turn.
             lost = [(await answered(app, done + 1))["status"] == "failed"]
             await worker.ready.wait()

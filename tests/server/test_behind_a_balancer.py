@@ -1,4 +1,4 @@
-"""Robots that come in through a balancer, which says who they are."""
+"""Robots behind a load balancer, which passes on their addresses."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ async def test_the_limit_per_address_counts_robots(serving: Serve) -> None:
             await stack.enter_async_context(robot(home, number))
 
 
-async def test_a_full_server_says_so_to_the_balancer(serving: Serve) -> None:
-    """It then asks another server; a client of our own is told in an event."""
+async def test_a_full_server_refuses_the_balancer(serving: Serve) -> None:
+    """It then tries another server; a direct client is told in an event."""
     access = Access(replace(SCHOOL, loopback=True))
     home = await at_home(serving, access=access, max_sessions=1)
     assert (await home.served.get("/ready")).status_code == 200
@@ -55,7 +55,7 @@ async def test_a_full_server_says_so_to_the_balancer(serving: Serve) -> None:
     assert (await home.served.get("/ready")).status_code == 200
 
 
-async def test_the_connections_of_one_robot_share_its_turns(serving: Serve) -> None:
+async def test_connections_of_one_robot_count_as_one_client(serving: Serve) -> None:
     home = await at_home(serving, access=Access(SCHOOL))
     async with robot(home, 7), robot(home, 7), robot(home, 8), robot(home, 7, key="other"):
         one, same, other, third = sorted(link.client for link in home.served.sockets.open)

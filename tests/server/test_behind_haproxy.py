@@ -36,7 +36,7 @@ SCHOOL = Rules(
 
 @dataclass
 class Fleet:
-    """``port``: the balancer's."""
+    """Servers behind a balancer on ``port``."""
 
     port: int
     assistants: list[StagedAssistant]
@@ -46,7 +46,7 @@ class Fleet:
     async def robot(
         self, number: int, key: str = "DUMMY", network: str = "127.0.1"
     ) -> AsyncIterator[Talk]:
-        """From an address of its own."""
+        """A connected robot with its own address."""
         async with connect(
             f"ws://127.0.0.1:{self.port}/v1/realtime",
             additional_headers={"Authorization": f"Bearer {key}"},
@@ -88,7 +88,7 @@ async def fleet(max_sessions: int, folder: Path | None = None) -> AsyncIterator[
         yield Fleet(front, assistants, [app.state.sockets for app in apps])
 
 
-async def test_robots_come_back_to_their_server_20_of_20() -> None:
+async def test_robots_return_to_their_server() -> None:
     async with fleet(max_sessions=20) as school:
         first: list[int] = []
         async with contextlib.AsyncExitStack() as stack:
@@ -107,7 +107,7 @@ async def test_robots_come_back_to_their_server_20_of_20() -> None:
                 assert any(f"I am robot {number}." in message.content for message in prompt)
 
 
-async def test_client_secrets_are_good_at_either_server_50_of_50() -> None:
+async def test_client_secrets_are_valid_at_either_server() -> None:
     async with fleet(max_sessions=50) as school:
         url, headers = f"http://127.0.0.1:{school.port}", {"Authorization": f"Bearer {KEY}"}
         async with httpx.AsyncClient(base_url=url, headers=headers) as client:
@@ -134,7 +134,7 @@ async def test_nobody_is_refused_while_another_server_has_room() -> None:
         assert refused.value.response.status_code == 503
 
 
-async def test_the_robots_of_a_draining_server_go_on_at_the_other(tmp_path: Path) -> None:
+async def test_the_robots_of_a_draining_server_continue_at_the_other(tmp_path: Path) -> None:
     async with fleet(max_sessions=20, folder=tmp_path) as school:
         async with contextlib.AsyncExitStack() as stack:
             for number in range(20):

@@ -1,7 +1,7 @@
-"""Every real engine in one process: what was heard, that the answer is speech, and the order.
+"""Every real engine in one process: transcripts, spoken answers and the order of events.
 
-Audio comes faster than real time, from a back-pressured source; no test asserts what the language
-model says.
+Audio comes faster than real time from a source with back-pressure; no test asserts what the
+language model says.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def assistant(
 
 @dataclass
 class Talk:
-    """A session and all it published."""
+    """A session and all its events."""
 
     session: Session
     bus: Bus
@@ -114,7 +114,7 @@ def answer_audio(talking: Talk) -> Pcm:
 
 
 async def transcribe(assistant: Assistant, pcm: Pcm, rate: int) -> str:
-    """What our own recogniser hears in ``pcm``."""
+    """The transcript of ``pcm`` by our own recogniser."""
     resampler = Resampler(rate, LISTEN_RATE)
     whole = np.concatenate((resampler.feed(pcm), resampler.flush()))
     async with talk(assistant, PUSH_TO_TALK) as talking:
@@ -142,7 +142,7 @@ async def test_a_recorded_question_gets_a_spoken_answer(assistant: Assistant) ->
     assert moments == sorted(m for m in moments if m is not None)
     said = finished.items[0].text
     heard = await transcribe(assistant, answer_audio(talking), VOICE.output_format.rate)
-    # It is speech, and it says what the transcript claims.
+    # It is speech and says what its transcript claims.
     assert word_errors(said, heard).rate <= 0.35, (said, heard)
 
 
@@ -153,7 +153,7 @@ async def test_the_language_models_opinion_is_measured_at_warm_up(assistant: Ass
     assert measured.even == pytest.approx(UNMEASURED.even, rel=0.25)
 
 
-async def test_word_errors_and_the_final_equals_a_batch_pass_over_the_committed_range(
+async def test_the_final_transcript_equals_a_batch_pass(
     assistant: Assistant, weights: Callable[[str], Path]
 ) -> None:
     from pipeline.engines.stt.moonshine import SPEC, MoonshineOptions
@@ -165,7 +165,7 @@ async def test_word_errors_and_the_final_equals_a_batch_pass_over_the_committed_
         async with talk(assistant, LISTEN_ONLY) as talking:
             await talking.hear(np.concatenate((silence(0.6), clip.pcm, silence(1.5))))
             await talking.do(commands.RetrieveItem("none"))
-            await talking.until(events.Refused)  # now all of it is heard
+            await talking.until(events.Refused)  # now all audio is processed
             started = len(talking.all(SpeechStarted))
             await talking.until((TranscriptReady, events.SpeechRejected), started)
         texts = talking.all(TranscriptReady)
@@ -217,12 +217,12 @@ async def test_two_conversations_at_once_both_get_their_answers(assistant: Assis
     assert word_errors(recording("cards-003").text, texts[1]).errors <= 1
 
 
-async def test_leaving_in_the_middle_of_a_reply_stops_the_engines(assistant: Assistant) -> None:
+async def test_leaving_during_a_reply_stops_the_engines(assistant: Assistant) -> None:
     long = replace(PUSH_TO_TALK, max_output_tokens=2000)
     async with talk(assistant, long) as talking:
         await talking.do(write("Hi"), CreateResponse())
         await talking.until(ReplyAudio)
-    # Nothing is left to do for a conversation that is gone.
+    # No work is left for a closed conversation.
     workers: list[Any] = [assistant.engines[kind] for kind in CORE]
     async with asyncio.timeout(10):
         for worker in workers:

@@ -1,4 +1,4 @@
-"""Lost connections over real sockets: who goes on in which conversation, and what is freed."""
+"""Lost connections over real sockets: who continues which conversation, and what is freed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Home:
         query: str = "",
         **headers: str,
     ) -> AsyncIterator[Talk]:
-        """A client as the robot's app is: a key, and its tools first of all."""
+        """A client like the robot's app: it has a key and sends its tools first."""
         if key:
             headers["Authorization"] = f"Bearer {key}"
         async with talking(self.served, query, additional_headers=headers) as talk:
@@ -92,7 +92,7 @@ async def abort(talk: Talk) -> None:
 
 
 async def reset(talk: Talk) -> None:
-    """TCP's RST, as of a machine that was switched off and on."""
+    """A TCP RST, as from a machine that was power-cycled."""
     connection = talk.socket.transport.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     talk.socket.transport.abort()
@@ -103,7 +103,7 @@ async def half_close(talk: Talk) -> None:
 
 
 async def no_pong(talk: Talk) -> None:
-    """What client libraries say when their pings were not answered."""
+    """Close as client libraries do when their pings get no answer."""
     await talk.socket.close(1011)
 
 
@@ -124,7 +124,7 @@ Leave = Callable[[Talk], Awaitable[None]]
 
 
 @pytest.mark.parametrize("leave", [reset, half_close, no_pong])
-async def test_a_client_that_lost_its_connection_goes_on(home: Home, leave: Leave) -> None:
+async def test_a_client_that_lost_its_connection_continues(home: Home, leave: Leave) -> None:
     async with home.robot() as talk:
         await ask(talk, "I am Ada.")
         await leave(talk)
@@ -143,7 +143,7 @@ async def test_a_client_that_lost_its_connection_goes_on(home: Home, leave: Leav
         (abort, "?resume=false"),
     ],
 )
-async def test_a_client_that_left_or_asks_for_it_begins_anew(
+async def test_a_client_that_left_or_asks_for_it_starts_anew(
     home: Home, leave: Leave, query: str
 ) -> None:
     async with home.robot() as talk:
@@ -155,7 +155,7 @@ async def test_a_client_that_left_or_asks_for_it_begins_anew(
 
 
 async def secret_from(home: Home, key: str, **session: Any) -> str:
-    """A client secret that the owner of ``key`` makes."""
+    """A client secret made by the owner of ``key``."""
     async with httpx.AsyncClient(headers={"Authorization": f"Bearer {key}"}) as maker:
         url = f"http://127.0.0.1:{home.served.port}/v1/realtime/client_secrets"
         made = await maker.post(url, json={"session": {"type": "realtime", **session}})
@@ -171,7 +171,7 @@ async def secret_from(home: Home, key: str, **session: Any) -> str:
         ("another backend", {}, False),
     ],
 )
-async def test_a_new_client_secret_of_the_same_key_and_session_goes_on(
+async def test_a_new_secret_of_the_same_key_and_session_continues(
     home: Home, maker: str, session: dict[str, Any], goes_on: bool
 ) -> None:
     async with home.robot(await secret_from(home, "backend")) as talk:
@@ -181,7 +181,7 @@ async def test_a_new_client_secret_of_the_same_key_and_session_goes_on(
         assert await home.remembers(again, "I am Ada.") is goes_on
 
 
-async def test_client_secrets_of_one_key_have_turns_of_their_own(home: Home) -> None:
+async def test_client_secrets_of_one_key_are_separate_clients(home: Home) -> None:
     one, other = [await secret_from(home, "backend") for _ in range(2)]
     async with home.robot(one), home.robot(other), home.robot(one):
         numbers = sorted(link.client for link in home.served.sockets.open)
@@ -205,8 +205,8 @@ async def test_a_client_that_replays_its_history_does_not_double_it(home: Home) 
     assert len(said) == len(set(said)) == 4
 
 
-async def test_a_first_update_without_the_tools_throws_nothing_away(home: Home) -> None:
-    """What a client secret's session does, and clients that send their settings one by one."""
+async def test_a_first_update_without_tools_discards_nothing(home: Home) -> None:
+    """As with a client secret's session, or clients that send their settings one by one."""
     async with home.robot() as talk:
         await ask(talk, "I am Ada.")
         await abort(talk)
@@ -221,7 +221,7 @@ async def test_a_first_update_without_the_tools_throws_nothing_away(home: Home) 
         assert "Hi." in home.assistant.llm.prompts[-1][0].content, "with what it asks for now"
 
 
-async def test_at_the_end_of_the_server_nothing_stays_open(home: Home) -> None:
+async def test_shutdown_leaves_nothing_open(home: Home) -> None:
     async with home.robot() as talk:
         await ask(talk, "I am Ada.")
         await abort(talk)
@@ -232,7 +232,7 @@ async def test_at_the_end_of_the_server_nothing_stays_open(home: Home) -> None:
     assert home.assistant.llm.opened == 0
 
 
-async def test_a_client_that_was_too_slow_goes_on(home: Home) -> None:
+async def test_a_client_that_was_too_slow_continues(home: Home) -> None:
     async with home.robot() as talk:
         await ask(talk, "I am Ada.")
         for _ in range(8_193):
@@ -243,7 +243,7 @@ async def test_a_client_that_was_too_slow_goes_on(home: Home) -> None:
             assert await home.remembers(again, "I am Ada.")
 
 
-async def test_a_session_that_failed_is_tried_once_more_and_not_for_ever(home: Home) -> None:
+async def test_a_failed_session_is_resumed_only_once(home: Home) -> None:
     async def fail(command: Command) -> None:
         raise RuntimeError("the memory is bad")
 
@@ -267,7 +267,7 @@ async def test_a_session_that_failed_is_tried_once_more_and_not_for_ever(home: H
 
 
 async def refused(served: Served, key: str = "mine") -> bool:
-    """Whether a client is told that all places are taken."""
+    """Whether a new client is refused because all places are taken."""
     headers = {"Authorization": f"Bearer {key}"}
     async with served.connect(additional_headers=headers) as websocket:
         first = await Talk(websocket).next()
@@ -277,7 +277,7 @@ async def refused(served: Served, key: str = "mine") -> bool:
         return True
 
 
-async def test_a_parked_conversation_holds_no_place(serving: Serve) -> None:
+async def test_a_parked_conversation_takes_no_place(serving: Serve) -> None:
     home = await at_home(serving, max_sessions=1)
     async with home.robot() as talk:
         await ask(talk, "I am Ada.")
@@ -299,7 +299,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("max_sessions", [1, 2])
 async def test_a_dead_client_makes_way_for_itself(serving: Serve, max_sessions: int) -> None:
-    """Its network is gone: no byte comes any more, and nobody has been told so."""
+    """Its network is gone: no byte arrives, and nobody was told."""
     home = await at_home(serving, max_sessions=max_sessions)
     async with home.robot() as talk:
         await ask(talk, "I am Ada.")
@@ -310,7 +310,7 @@ async def test_a_dead_client_makes_way_for_itself(serving: Serve, max_sessions: 
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_silent_client_that_lives_keeps_its_place(serving: Serve) -> None:
+async def test_a_silent_live_client_keeps_its_place(serving: Serve) -> None:
     home = await at_home(serving, max_sessions=1)
     async with home.robot() as talk:
         await ask(talk, "I am Ada.")
@@ -346,7 +346,7 @@ async def test_a_dead_client_makes_way_for_no_other_address(
 
 
 async def test_a_lost_connection_frees_everything_at_once(serving: Serve) -> None:
-    """Even in the middle of a command that takes for ever."""
+    """Even during a command that never ends."""
     assistant = ScriptedAssistant()
     served = await serving(assistant, max_sessions=1)
     async with talking(served) as talk:

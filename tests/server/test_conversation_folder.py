@@ -1,4 +1,4 @@
-"""Conversations that move between servers which share a folder."""
+"""Conversations that move between servers with a shared folder."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def a_chat() -> Chat:
 
 
 def read_by_the_model(chat: Chat) -> list[Message]:
-    """Without the pictures, which do not move."""
+    """The prompt without its pictures, which are not saved."""
     return [replace(message, images=()) for message in prompt("Be kind.", chat.context)]
 
 
-def test_another_server_reads_what_one_has_written(tmp_path: Path) -> None:
+def test_another_server_reads_a_written_conversation(tmp_path: Path) -> None:
     here, there = (ConversationFolder(tmp_path, KEY, 120) for _ in range(2))
     before = a_chat()
     here.write(WHO, before, TOOLS)
@@ -84,7 +84,7 @@ def test_another_server_reads_what_one_has_written(tmp_path: Path) -> None:
     assert here.read(WHO) is None
 
 
-def test_what_was_said_cannot_be_read_from_the_files(tmp_path: Path) -> None:
+def test_files_are_encrypted(tmp_path: Path) -> None:
     ConversationFolder(tmp_path, KEY, 120).write(WHO, a_chat(), TOOLS)
     (file,) = tmp_path.iterdir()
     assert file.stat().st_mode & 0o077 == 0
@@ -96,7 +96,7 @@ def test_what_was_said_cannot_be_read_from_the_files(tmp_path: Path) -> None:
     assert stranger.read(WHO) is None
 
 
-def test_a_conversation_waits_for_so_long(tmp_path: Path) -> None:
+def test_a_conversation_expires(tmp_path: Path) -> None:
     clock = Clock()
     folder = ConversationFolder(tmp_path, KEY, 120, clock)
     folder.write(WHO, a_chat(), TOOLS)
@@ -121,7 +121,7 @@ def test_two_clients_under_one_identity_never_resume(tmp_path: Path) -> None:
     assert there.claim(OTHER) is not None
 
 
-def test_a_conversation_of_another_version_is_none(
+def test_a_conversation_of_another_version_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as newer:
@@ -130,7 +130,7 @@ def test_a_conversation_of_another_version_is_none(
     assert ConversationFolder(tmp_path, KEY, 120).read(WHO) is None
 
 
-def test_a_folder_without_locks_is_no_second_client(
+def test_a_folder_without_locks_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_locks(handle: int, how: int) -> None:
@@ -172,7 +172,7 @@ def test_a_client_that_stays_for_days_is_still_connected(tmp_path: Path) -> None
 def test_a_lock_deleted_before_it_was_taken_claims_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another server sweeps the folder between opening the file and locking it."""
+    """Another server sweeps the folder after the file is opened and before it is locked."""
     folder = ConversationFolder(tmp_path, KEY, 120)
     lock, locked = conversation_folder.fcntl.flock, []
 
@@ -191,7 +191,7 @@ def test_a_lock_deleted_before_it_was_taken_claims_nothing(
     folder.release(claim)
 
 
-async def test_a_client_that_goes_while_it_is_claimed_leaves_no_claim(tmp_path: Path) -> None:
+async def test_a_client_that_leaves_during_its_claim_leaves_none(tmp_path: Path) -> None:
     folder = ConversationFolder(tmp_path, KEY, 120)
     claiming, go_on = threading.Event(), threading.Event()
     claim, release, released = folder.claim, folder.release, asyncio.Event()
@@ -223,7 +223,7 @@ async def test_a_client_that_goes_while_it_is_claimed_leaves_no_claim(tmp_path: 
     assert await asyncio.to_thread(other.claim, WHO) is not None
 
 
-async def test_a_client_is_not_two_because_its_last_server_is_still_letting_go(
+async def test_a_claim_waits_for_the_last_servers_release(
     tmp_path: Path,
 ) -> None:
     last, folder = (ConversationFolder(tmp_path, KEY, 120) for _ in range(2))
@@ -232,7 +232,7 @@ async def test_a_client_is_not_two_because_its_last_server_is_still_letting_go(
     claim = folder.claim
 
     def let_go(who: Identity) -> int | None:
-        """After the first attempt."""
+        """Release the claim after the first attempt."""
         found = claim(who)
         if found is None:
             last.write(who, a_chat(), TOOLS)
@@ -258,18 +258,18 @@ def test_a_folder_needs_the_key(tmp_path: Path) -> None:
 
 
 async def fleet(serving: Serve, folder: Path, count: int) -> list[Home]:
-    """Servers with one folder."""
+    """Servers that share one folder."""
     shared = [ConversationFolder(folder, KEY, 120) for _ in range(count)]
     return [await at_home(serving, folder=each) for each in shared]
 
 
 async def cut(home: Home, talk: Talk) -> None:
-    """Lose the connection, and wait until the server has noticed."""
+    """Cut the connection and wait until the server notices."""
     await abort(talk)
     await home.served.sockets.empty()
 
 
-async def test_a_client_that_lost_its_connection_goes_on_at_another(
+async def test_a_client_that_lost_its_connection_continues_at_another(
     serving: Serve, tmp_path: Path
 ) -> None:
     for number, home in enumerate(await fleet(serving, tmp_path, 3)):
@@ -279,7 +279,7 @@ async def test_a_client_that_lost_its_connection_goes_on_at_another(
             await cut(home, talk)
 
 
-async def test_a_client_that_left_or_has_other_tools_begins_anew(
+async def test_a_client_that_left_or_has_other_tools_starts_anew(
     serving: Serve, tmp_path: Path
 ) -> None:
     first, second = await fleet(serving, tmp_path, 2)
@@ -293,7 +293,7 @@ async def test_a_client_that_left_or_has_other_tools_begins_anew(
         assert not await first.remembers(other, "I am Ada.")
 
 
-async def test_robots_are_served_without_the_folder(
+async def test_robots_are_served_if_the_folder_fails(
     serving: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").touch()
@@ -305,7 +305,7 @@ async def test_robots_are_served_without_the_folder(
     assert "Not a directory" in caplog.text
 
 
-async def test_a_full_disk_ends_a_conversation_properly(
+async def test_a_conversation_ends_cleanly_on_a_full_disk(
     serving: Serve,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -324,7 +324,7 @@ async def test_a_full_disk_ends_a_conversation_properly(
     assert all(name.endswith(".lock") for name in os.listdir(tmp_path))
 
 
-async def test_two_robots_that_look_alike_never_get_each_others_conversation(
+async def test_two_identical_robots_never_share_a_conversation(
     serving: Serve, tmp_path: Path
 ) -> None:
     homes = await fleet(serving, tmp_path, 2)
@@ -342,8 +342,8 @@ async def test_two_robots_that_look_alike_never_get_each_others_conversation(
 # --- load --------------------------------------------------------------------------------------
 
 
-def test_a_server_that_is_late_too_often_is_too_busy() -> None:
-    """Other programs take the core: its own share stays small."""
+def test_a_server_is_too_busy_if_late_too_often() -> None:
+    """Other programs use the core; the server's own share stays small."""
     load, careless = Load(late_s=0.04), Load()
     for late in (4, 6, 5):
         for each in (load, careless):

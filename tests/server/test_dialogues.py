@@ -1,4 +1,4 @@
-"""A conversation that changes its language, with the real recogniser, turn detector and server."""
+"""A conversation that switches languages, with the real recogniser, turn detector and server."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ async def test_a_german_and_then_a_spanish_question(cache: WeightsCache, stt: Wh
     for turn in turns:
         assert turn.hearing_errors.rate <= 0.35, turn
         assert turn.answered
-        # Spoken by the voice of another language, hardly a word would be heard.
+        # In the voice of another language, hardly a word would be recognised.
         assert turn.speech_errors.rate <= 0.35, turn

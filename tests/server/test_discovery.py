@@ -1,5 +1,5 @@
-"""mDNS on the loopback interface: what is announced is really found, and what a real daemon says
-is understood."""
+"""mDNS on the loopback interface: announcements are really found, and a real daemon's records are
+understood."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ pytestmark = pytest.mark.machine
 
 HERE = ["127.0.0.1"]
 LOOK_S = 20.0
-"""Far more than it takes: who has just spoken is silent for a second (RFC 6762, 6)."""
+"""Far more than needed: a responder stays silent for a second after an answer (RFC 6762, 6)."""
 
 
 def _multicast() -> bool:
-    """Whether a datagram to mDNS's group comes back on loopback."""
+    """Whether a datagram to the mDNS group arrives on loopback."""
     group = socket.inet_aton("224.0.0.251") + socket.inet_aton("127.0.0.1")
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as heard:
@@ -64,7 +64,7 @@ def _multicast() -> bool:
 
 
 SERVICE = f"_rv{os.getpid()}._tcp"
-"""Of this run alone: there may be real robots and servers around."""
+"""Unique to this run, since real robots and servers may be around."""
 
 MULTICAST = _multicast()
 needs_multicast = pytest.mark.skipif(
@@ -79,7 +79,7 @@ def announced_for_this_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def robot(name: str, port: int, **texts: str) -> AsyncIterator[None]:
-    """As reachy-mini 1.13.0 announces itself: without an address record."""
+    """Announces itself as reachy-mini 1.13.0 does: without an address record."""
     zeroconf = AsyncZeroconf(interfaces=HERE)
     info = ServiceInfo(
         f"{SERVICE}.local.",
@@ -96,12 +96,12 @@ async def robot(name: str, port: int, **texts: str) -> AsyncIterator[None]:
 
 
 @needs_multicast
-async def test_what_is_announced_is_found() -> None:
+async def test_an_announced_server_is_found() -> None:
     async with announce(8765, "127.0.0.1", interfaces=HERE) as announced:
         (found,) = await find(SERVICE, LOOK_S, HERE, enough=1)
         assert await addresses_of(found.host, LOOK_S, HERE) == HERE
     assert found.name == announced.get_name()
-    # The machine's own name is not ours to announce, or to say goodbye to.
+    # The machine's own name is not ours to announce or withdraw.
     assert found.host == own_host()
     assert found.host.startswith("reachy-voice-")
     assert (found.port, found.addresses) == (8765, ("127.0.0.1",))
@@ -109,8 +109,10 @@ async def test_what_is_announced_is_found() -> None:
     assert found.properties == {"path": "/v1/realtime", "version": own, "tls": "0"}
 
 
-def test_the_host_that_is_announced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Of two machines with one name, each has its own; a client may ask for it."""
+def test_announced_hosts_are_unique_and_allowed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two machines with one name announce different hosts, and clients may use them."""
     monkeypatch.setattr(socket, "gethostname", lambda: "Raspberry_Pi" + "x" * 60)
     hosts = []
     for card in (0x0242_AC11_0002, 0x0242_AC11_0003):
@@ -127,8 +129,8 @@ def test_the_host_that_is_announced(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 @needs_multicast
-async def test_another_machine_s_server_gets_another_name() -> None:
-    """Each machine has an address of its own, to which the other one's objection is sent."""
+async def test_a_server_on_another_machine_gets_another_name() -> None:
+    """Each machine has its own address, to which the other's conflict reply is sent."""
     one = announce(8765, "127.0.0.1", interfaces=HERE)
     other = announce(8765, "127.0.0.2", tls=True, interfaces=["127.0.0.2"])
     async with one as first, other as second:
@@ -138,14 +140,14 @@ async def test_another_machine_s_server_gets_another_name() -> None:
     assert [one.properties["tls"] for one in found] == ["0", "1"]
 
 
-def test_a_machine_s_second_server_has_another_name() -> None:
+def test_a_second_server_on_a_machine_gets_another_name() -> None:
     assert discovery._instance("desk", 8765) == "reachy-voice on desk"
     assert discovery._instance("desk", 8766) == "reachy-voice on desk, port 8766"
 
 
 @needs_multicast
-async def test_the_end_is_announced_too() -> None:
-    """Else it would be listed for an hour and more."""
+async def test_the_end_is_announced() -> None:
+    """Otherwise it would be listed for an hour or more."""
     changes: asyncio.Queue[ServiceStateChange] = asyncio.Queue()
 
     def changed(
@@ -173,8 +175,8 @@ async def test_a_robot_is_found_by_its_text() -> None:
 
 
 @needs_multicast
-async def test_texts_that_are_no_address() -> None:
-    """127.0.0.1 is what a robot writes that had no network when it began."""
+async def test_invalid_addresses_are_ignored() -> None:
+    """A robot that started without a network writes 127.0.0.1."""
     texts = ("", "nonsense", "0.0.0.0", "127.0.0.1", "fe80::1%x")
     async with AsyncExitStack() as stack:
         for number, text in enumerate(texts):
@@ -185,7 +187,7 @@ async def test_texts_that_are_no_address() -> None:
 
 @needs_multicast
 async def test_invalid_names_are_skipped() -> None:
-    """One such record in the network must not keep anybody from finding the others."""
+    """One such record must not hide all others."""
     kind = f"{SERVICE}.local."
     zeroconf = AsyncZeroconf(interfaces=HERE)
     await zeroconf.zeroconf.async_wait_for_start()
@@ -209,7 +211,7 @@ async def test_a_name_that_mdns_cannot_ask_for() -> None:
 
 
 async def test_no_interface_has_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container without a network."""
+    """As in a container without network."""
     monkeypatch.setattr("ifaddr.get_adapters", list)
     assert await find(SERVICE, 60) == []
     assert await addresses_of("reachy-mini.local", 60) == []
@@ -222,7 +224,7 @@ async def test_an_empty_network() -> None:
     assert await find("_nobody-here._tcp", 0.1, HERE) == []
 
 
-async def test_looking_ends_with_its_caller() -> None:
+async def test_a_search_ends_with_its_caller() -> None:
     looking = asyncio.create_task(find(SERVICE, 3600, HERE))
     await asyncio.sleep(0.1)
     looking.cancel()
@@ -246,7 +248,7 @@ async def test_loopback_only_opens_no_socket(monkeypatch: pytest.MonkeyPatch) ->
         await stay_announced(8765, host, tls=False)
 
 
-async def test_a_failure_is_a_warning(
+async def test_a_failed_announcement_is_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(discovery, "_open", _no_network)
@@ -277,8 +279,8 @@ async def test_a_failure_is_a_warning(
 
 
 @needs_multicast
-async def test_a_machine_that_gets_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another Wi-Fi: what was announced would lead nowhere."""
+async def test_a_new_address_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a change of Wi-Fi the old announcement would lead nowhere."""
     addresses, changed, really_open = ["192.168.1.5"], asyncio.Event(), discovery._open
 
     async def until_found_at(address: str) -> None:
@@ -314,8 +316,8 @@ async def test_home_assistant_finds_its_port(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.skipif(not hasattr(socket, "AF_NETLINK"), reason="only Linux tells")
-async def test_a_new_address_is_told() -> None:
-    """In a network of its own, as root in a user namespace."""
+async def test_a_new_address_is_noticed() -> None:
+    """In a private network, as root in a user namespace."""
     script = (
         "import asyncio, subprocess\n"
         "from app.server.address_changes import address_changes\n"
@@ -359,7 +361,7 @@ async def test_without_address_notifications(monkeypatch: pytest.MonkeyPatch) ->
     ("host", "only_here"),
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("", False)],
 )
-def test_which_hosts_are_loopback(host: str, only_here: bool) -> None:
+def test_loopback_hosts_are_recognised(host: str, only_here: bool) -> None:
     assert is_loopback(host) == only_here
 
 

@@ -1,4 +1,4 @@
-"""The real engines are killed under the official openai client: nobody is disconnected."""
+"""The real engines are killed while the official openai client talks: it stays connected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.support.recordings import recording
 pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 MORTAL = (Kind.VAD, Kind.STT, Kind.LLM, Kind.TTS)
-ANSWERED = ("completed", "incomplete")  # the latter: as long as it may be
+ANSWERED = ("completed", "incomplete")  # "incomplete": it reached the length limit
 
 WHEN = {
     Kind.VAD: "input_audio_buffer.speech_started",
@@ -43,7 +43,7 @@ WHEN = {
 }
 
 
-async def test_one_turn_at_most_suffers_from_a_killed_engine(
+async def test_a_killed_engine_fails_at_most_one_turn(
     weights: Callable[[str], Path], cache: WeightsCache
 ) -> None:
     places = tuple(f"{kind}.run_in=process" for kind in MORTAL)
@@ -83,7 +83,7 @@ async def well(connection: Any, kind: Kind) -> None:
 
 
 async def status(connection: Any) -> str:
-    """Of the next response that nobody speaks over."""
+    """Status of the next response that nobody interrupts."""
     while True:
         done = (await events_until(connection, "response.done"))[-1].response
         if done.status != "cancelled":

@@ -1,4 +1,4 @@
-"""The metrics exposed to Prometheus, and those that must not be."""
+"""The metrics for Prometheus, and data that must not be in them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 class Scrape:
-    """One answer of ``/metrics``, read as Prometheus reads it."""
+    """One answer of ``/metrics``, parsed as Prometheus does."""
 
     def __init__(self, text: bytes | str) -> None:
         self.text = text if isinstance(text, str) else text.decode()
@@ -83,7 +83,7 @@ async def test_stages_are_histograms_in_seconds() -> None:
     assert seen("stage_seconds_count", stage="first_audio", origin="text") == 1
 
 
-async def test_answers_count_by_status_reason_tokens_calls_and_engine_time() -> None:
+async def test_answers_are_counted() -> None:
     cut = ("cancelled", "turn_detected")
     seen = await observed(
         TurnRecord(
@@ -120,7 +120,7 @@ async def test_answers_count_by_status_reason_tokens_calls_and_engine_time() -> 
     assert seen("speculations_discarded_total") == 2
 
 
-async def test_pauses_count_by_what_was_known_last_and_whether_they_were_the_end() -> None:
+async def test_pauses_are_counted_by_judgement_and_outcome() -> None:
     def judged(*reasons: str) -> tuple[Judgement, ...]:
         return Judgement(60.0, 0.5, 500, ("sound",)), Judgement(110.0, 0.5, 500, reasons)
 
@@ -136,7 +136,7 @@ async def test_pauses_count_by_what_was_known_last_and_whether_they_were_the_end
     assert seen("pauses_total", clue="other", ended="yes") == 1
 
 
-async def test_silent_answers_count_by_what_became_of_them() -> None:
+async def test_silent_answers_are_counted_by_outcome() -> None:
     seen = await observed(
         events.SilentAnswer("resp_1", "asked_again"),
         events.SilentAnswer("resp_2", "asked_again"),
@@ -163,7 +163,7 @@ def test_sessions_engines_and_the_process() -> None:
 
 
 @in_virtual_time
-async def test_the_loop_is_late_by_what_holds_it_up() -> None:
+async def test_loop_lag_is_the_blocked_time() -> None:
     lags: list[float] = []
 
     loop = asyncio.get_running_loop()
@@ -186,7 +186,7 @@ async def metrics_of(served: Served) -> Scrape:
     return Scrape(response.text)
 
 
-async def test_a_conversation_shows_and_not_what_was_said(serving: Serve) -> None:
+async def test_conversations_are_counted_without_their_words(serving: Serve) -> None:
     served = await serving(StagedAssistant(), max_sessions=1)
     item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Psst"}]}
     async with talking(served) as talk:

@@ -1,4 +1,4 @@
-"""Clients that vanish, and that do not read."""
+"""Clients that vanish or do not read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.machine
 TIMES = 30
 
 
-async def test_nothing_is_left_of_clients_that_vanish() -> None:
+async def test_vanished_clients_leave_no_resources() -> None:
     async with vanishing(seed=1) as clients:
         for number in range(TIMES):
             await clients.vanish(number)
@@ -26,18 +26,18 @@ async def test_nothing_is_left_of_clients_that_vanish() -> None:
 
 
 MINUTES = tuple(f"word{number}. " for number in range(90))
-"""Each takes 5 s to say: 7 minutes, 30 MB on the wire, more than sockets and the bus hold."""
+"""Each word takes 5 s: 7 minutes and 30 MB on the wire, more than sockets and bus hold."""
 
 
 async def burst(talk: Any) -> None:
-    """Ask for an answer that is sent as fast as it is made."""
+    """Request an answer that is sent as fast as it is made."""
     session = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
     await talk.send("session.update", session=session)
     await talk.until("session.updated")
     await talk.send("response.create")
 
 
-async def test_a_client_that_does_not_read_does_not_delay_others(serving: Serve) -> None:
+async def test_a_client_that_stops_reading_does_not_delay_others(serving: Serve) -> None:
     tts = ScriptedTts(first_s=0.0, seconds_per_word=5.0)
     llm = quick_llm()
     llm.answers = [MINUTES, ("Just this. ",) * 4]
@@ -45,10 +45,10 @@ async def test_a_client_that_does_not_read_does_not_delay_others(serving: Serve)
     async with talking(served, max_queue=1, ping_interval=None) as slow, talking(served) as quick:
         await burst(slow)
         await slow.until("response.created")
-        # It reads no further: its queue is full, and so are the sockets.
+        # It stops reading: its queue and the sockets are full.
         await burst(quick)
         done = await quick.until("response.done")
         assert done["response"]["status"] == "completed"
-        # Nobody keeps minutes of audio for the other one.
+        # No minutes of audio are kept for the slow client.
         with closed_with(1008, "client too slow"):
             await slow.until("response.done")

@@ -74,7 +74,7 @@ async def audio(weights: Callable[[str], Path]) -> AsyncIterator[RealServer]:
 async def served(
     cache: WeightsCache, brain: RealServer, audio: RealServer, *more: str
 ) -> AsyncIterator[str]:
-    """Our server over theirs, with the profile that ships."""
+    """Our server over theirs, with the shipped profile."""
     urls = (f"stt.url={audio.url}", f"llm.url={brain.url}", f"tts.url={audio.url}")
     steady = ("conversation.sampling.temperature=0", "conversation.sampling.max_tokens=48")
     loaded = await asyncio.to_thread(load_settings, "remote", (*urls, *steady, *more))
@@ -131,7 +131,7 @@ async def test_speech_over_the_answer_stops_the_model(
     ):
         app.hears(recording("goforward").pcm)
         await app.event(DELTA)
-        brain.program.forget()  # attempts that were given up
+        brain.program.forget()  # attempts that were abandoned
         app.hears(recording("something").pcm)
         await app.event(STARTED, 2)
         response = (await app.event(DONE))["response"]
@@ -142,12 +142,12 @@ async def test_speech_over_the_answer_stops_the_model(
 
 
 PENALTY = "conversation.sampling.repeat_penalty=1.1"
-"""Without it, the small model as packaged has nothing to say of a result."""
+"""Without it, the packaged small model says nothing about a result."""
 
 
 @pytest.mark.parametrize("kind", ["auto", "required"])
 async def test_a_tool_turn(cache: WeightsCache, audio: RealServer, kind: str) -> None:
-    """A small model calls a tool freely if the conversation shows it how."""
+    """A small model calls a tool unforced if the conversation shows how."""
     async with (
         llama_server(cache) as brain,
         served(cache, brain, audio, "llm.word_judge=null", PENALTY) as url,
@@ -176,7 +176,7 @@ def said(words: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-async def test_a_model_that_ends_in_mid_answer_costs_that_answer(
+async def test_a_model_lost_in_mid_answer_costs_that_answer(
     cache: WeightsCache, audio: RealServer, number: signal.Signals
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -193,7 +193,7 @@ async def test_a_model_that_ends_in_mid_answer_costs_that_answer(
         await answers(socket)
 
 
-async def test_a_voice_that_ends_in_mid_answer_costs_that_answer(
+async def test_a_voice_lost_in_mid_answer_costs_that_answer(
     cache: WeightsCache, audio: RealServer
 ) -> None:
     async with AsyncExitStack() as stack:
@@ -210,11 +210,11 @@ async def test_a_voice_that_ends_in_mid_answer_costs_that_answer(
         await answers(socket)
 
 
-async def test_another_server_behind_the_url_goes_on(
+async def test_another_server_behind_the_url_takes_over(
     cache: WeightsCache, audio: RealServer
 ) -> None:
-    """With a clause that a voice has begun; what a model has begun is apologised for, and the next
-    answer comes."""
+    """A clause begun by the lost voice is said again; for an answer begun by the lost model there
+    is an apology, and the next answer comes."""
     async with AsyncExitStack() as stack:
         brains = [await stack.enter_async_context(llama_server(cache)) for _ in range(2)]
         voices = [await stack.enter_async_context(audio_server()), audio]
@@ -237,7 +237,7 @@ async def test_another_server_behind_the_url_goes_on(
 
 
 async def begin(socket: ClientConnection) -> None:
-    """An answer, up to its first sound."""
+    """Run an answer up to its first sound."""
     await send(socket, "conversation.item.create", item=text("Tell me a story."))
     await send(socket, "response.create")
     await until(socket, DELTA)
@@ -290,8 +290,8 @@ async def test_two_conversations_keep_their_caches(cache: WeightsCache, audio: R
 # --- requests ----------------------------------------------------------------------------------
 
 
-async def test_what_follows_an_answer_that_is_left_has_its_cache(cache: WeightsCache) -> None:
-    """Beside it, the next prompt would be read anew in the other slot, and keep the model from
+async def test_the_request_after_an_abandoned_answer_uses_its_cache(cache: WeightsCache) -> None:
+    """If it still ran, the next prompt would be read anew in the other slot and keep the model from
     stopping."""
     async with (
         llama_server(cache, slots=2) as brain,
@@ -307,7 +307,7 @@ async def test_what_follows_an_answer_that_is_left_has_its_cache(cache: WeightsC
             assert warmed.usage.evaluated <= 1
 
 
-async def test_what_is_found_and_what_does_not_fit(cache: WeightsCache) -> None:
+async def test_the_model_and_its_limits_are_found(cache: WeightsCache) -> None:
     async with (
         llama_server(cache, slots=2, slot_tokens=512) as brain,
         running(Kind.LLM, CHAT, brain.url) as engine,
@@ -322,7 +322,7 @@ async def test_what_is_found_and_what_does_not_fit(cache: WeightsCache) -> None:
 
 
 @pytest.mark.parametrize("name", ["qwen3.5", "mistral-nemo", "ministral3", "llama3", "gemma3"])
-async def test_templates_that_refuse_much(
+async def test_strict_templates_refuse_nothing_we_send(
     cache: WeightsCache, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     template = DATA / "chat_templates" / f"{name}.jinja"
@@ -344,9 +344,9 @@ THINKING = (
     "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n"
     "{% else %}<think>\n{% endif %}{% endif %}"
 )
-"""As templates of models that think have it: the prompt opens the thought, or closes it at once."""
+"""As in templates of thinking models: the prompt opens the thought, or closes it at once."""
 MARK = " Xyzzy."
-"""The last thought, put in by the server."""
+"""The end of the thought, inserted by the server."""
 
 
 @pytest.mark.parametrize("form", ["auto", "none"])
@@ -370,7 +370,7 @@ async def test_thoughts_are_not_spoken(cache: WeightsCache, tmp_path: Path, form
 
 
 async def test_an_error_in_mid_stream(cache: WeightsCache) -> None:
-    """Two answers that share a context fill it."""
+    """Two answers fill the context that they share."""
     async with (
         llama_server(cache, "-kvu", slots=2, slot_tokens=128) as brain,
         running(Kind.LLM, CHAT, brain.url, extra={"ignore_eos": True}) as engine,

@@ -1,4 +1,4 @@
-"""What a client's address and secret ask for, and frames of any length."""
+"""Settings from a client's address and secret, and frames of any length."""
 
 from __future__ import annotations
 

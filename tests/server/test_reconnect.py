@@ -1,4 +1,4 @@
-"""A client that lost its connection goes on in its conversation, and no other client ever does."""
+"""A client that lost its connection continues its conversation, and no other client ever does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOOLS = (Tool("dance", "Dance.", {"type": "object"}),)
 
 
 class Room:
-    """Parked conversations, and how many of their LLM conversations are open."""
+    """Parked conversations, and the count of their open LLM conversations."""
 
     def __init__(self, keep_s: float = 120.0) -> None:
         self.llm = ScriptedLlm()
@@ -32,7 +32,7 @@ class Room:
         return Memory(Chat(), self.llm.open())
 
     async def loses(self, who: Identity | None = WHO, tools: tuple[Tool, ...] = TOOLS) -> Memory:
-        """A client that was connected lost its connection."""
+        """A connected client loses its connection."""
         memory = self.memory()
         with self.parked.present(who):
             await self.parked.keep(who, memory, tools)
@@ -46,14 +46,14 @@ class Room:
 
 
 @in_virtual_time
-async def test_what_was_parked_is_given_back_once() -> None:
+async def test_a_parked_conversation_is_returned_once() -> None:
     room = Room()
     memory = await room.loses()
     assert len(room.parked) == 1
     await asyncio.sleep(119)
     assert room.comes_back() is memory
     assert room.comes_back() is None
-    assert room.llm.opened == 1  # it is the taker's now
+    assert room.llm.opened == 1  # it belongs to the client that took it
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ async def test_with_other_tools_it_is_another_conversation() -> None:
 
 
 @in_virtual_time
-async def test_too_late() -> None:
+async def test_a_parked_conversation_expires() -> None:
     room = Room()
     await room.loses()
     await asyncio.sleep(120)
@@ -126,7 +126,7 @@ async def test_two_clients_under_one_identity_are_never_mixed_up() -> None:
 
 
 @in_virtual_time
-async def test_two_that_come_while_one_is_parked_get_nothing() -> None:
+async def test_two_clients_with_one_identity_get_no_parked_conversation() -> None:
     room = Room()
     await room.loses()
     with room.parked.present(WHO), room.parked.present(WHO):
@@ -147,7 +147,7 @@ async def test_the_number_of_parked_conversations_is_bounded() -> None:
 
 
 @in_virtual_time
-async def test_one_address_does_not_drive_out_the_others() -> None:
+async def test_one_address_does_not_displace_the_others() -> None:
     room = Room()
     memory = await room.loses()
     for n in range(3 * reconnect.MAX_PARKED):
@@ -173,7 +173,7 @@ async def test_the_address_with_most_conversations_makes_room() -> None:
 
 
 @in_virtual_time
-async def test_what_is_known_of_shared_identities_is_bounded(
+async def test_the_record_of_shared_identities_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reconnect, "MAX_SHARED", 2)

@@ -36,7 +36,7 @@ def assistant(url: str | None, clients: dict[Any, str]) -> Any:
 
 
 async def told_of(clients: dict[Any, str], url: str, array: ScriptedArray) -> ArraySeen:
-    """Until the first client hears of a direction, and one reading more."""
+    """Run until the first client was told of two directions."""
     seen = ArraySeen(url)
     running = asyncio.create_task(robot_directions(assistant(url, clients), seen, lambda: array))
     async with asyncio.timeout(10):
@@ -61,8 +61,8 @@ async def test_a_robot_on_this_machine() -> None:
     assert (round(seen.azimuth_deg or 0), seen.speech, seen.problem) == (30, True, None)
 
 
-async def test_a_robot_that_is_switched_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its name has no address before."""
+async def test_a_robot_may_be_switched_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before that its name has no address."""
     robot = Client()
     openings = [array_error("not found", "it is off"), array_error("not found", "it is off")]
     looked_up: list[str] = []
@@ -88,7 +88,7 @@ async def test_a_robot_that_is_switched_on_later(monkeypatch: pytest.MonkeyPatch
     assert set(looked_up) == {"reachy-mini.local"}
 
 
-def test_addresses_are_compared_as_clients_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_addresses_are_compared_in_the_clients_form(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [(0, 0, 0, "", ("fe80::1%eth0", 0, 0, 2)), (0, 0, 0, "", ("::ffff:10.0.0.7", 0, 0, 0))]
     monkeypatch.setattr("socket.getaddrinfo", lambda host, port: found)
     assert places_of("reachy-mini.local") == {"fe80::1", "10.0.0.7"}

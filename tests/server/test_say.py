@@ -25,7 +25,7 @@ async def post(served: Served, body: dict[str, Any], **options: Any) -> httpx.Re
         return await client.post(f"http://127.0.0.1:{served.port}/v1/reachy/say", json=body)
 
 
-async def test_all_conversations_hear_it_as_an_ordinary_response() -> None:
+async def test_an_announcement_is_an_ordinary_response_in_all_conversations() -> None:
     async with servers() as start:
         served = await start(StagedAssistant())
         async with talking(served) as one, talking(served) as other:
@@ -45,7 +45,7 @@ async def test_all_conversations_hear_it_as_an_ordinary_response() -> None:
     assert answer == {"conversations": [heard, heard], "kept_s": 0}
 
 
-async def test_a_client_that_leaves_wants_nothing_said() -> None:
+async def test_an_announcement_ends_with_its_http_client() -> None:
     async with servers() as start:
         assistant = StagedAssistant(tts=ScriptedTts(first_s=0.0))
         served = await start(assistant)
@@ -74,14 +74,14 @@ QUESTION = {"type": "message", "role": "user", "content": [{"type": "input_text"
         ({"text": "x" * 3000}, 413, "request_too_large"),
     ],
 )
-async def test_what_is_refused(body: dict[str, Any], status: int, code: str) -> None:
+async def test_bad_requests_are_refused(body: dict[str, Any], status: int, code: str) -> None:
     async with servers() as start:
         served = await start(StagedAssistant(), limits=LimitSettings(http_body_kb=2))
         answer = await post(served, body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
 
-async def test_access_is_that_of_every_route() -> None:
+async def test_access_is_checked() -> None:
     async with servers() as start:
         served = await start(StagedAssistant(), access=Access(Rules(loopback=False)))
         answer = await post(served, {"text": DINNER})

@@ -64,7 +64,7 @@ async def test_a_message_over_the_limit_closes_with_1009(serving: Serve) -> None
 
 
 class SlowUpgrade:
-    """Holds every client back in the middle of its upgrade, until ``go`` is set."""
+    """Holds every client in mid-upgrade until ``go`` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.go = asyncio.Event(), asyncio.Event()
@@ -76,7 +76,7 @@ class SlowUpgrade:
         await realtime_socket.accept(websocket)
 
 
-async def test_a_client_in_the_middle_of_its_upgrade_has_its_place(
+async def test_a_client_in_mid_upgrade_takes_a_place(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = await serving(max_sessions=1)
@@ -91,7 +91,7 @@ async def test_a_client_in_the_middle_of_its_upgrade_has_its_place(
     await first.result().close()
 
 
-async def test_a_client_whose_upgrade_ends_after_the_drain_is_told_1001(
+async def test_a_client_upgraded_after_the_drain_gets_1001(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served = await serving()
@@ -108,7 +108,7 @@ async def test_a_client_whose_upgrade_ends_after_the_drain_is_told_1001(
 
 
 async def test_silent_clients_are_harmless(serving: Serve) -> None:
-    """One that never asks for the upgrade, and one that never says a word after it."""
+    """One never asks for the upgrade, the other sends nothing after it."""
     served = await serving()
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     async with talking(served) as mute, talking(served) as other:
@@ -123,10 +123,10 @@ async def test_silent_clients_are_harmless(serving: Serve) -> None:
 
 
 @pytest.mark.parametrize(("stall_s", "ping_s"), [(0.05, 20.0), (3600.0, 0.05)])
-async def test_a_client_that_takes_nothing_is_cut_off(
+async def test_a_client_that_stops_reading_is_cut_off(
     serving: Serve, monkeypatch: pytest.MonkeyPatch, stall_s: float, ping_s: float
 ) -> None:
-    """Its socket is full: neither a reply nor a close frame nor a ping gets through."""
+    """Its socket is full: no reply, close frame or ping gets through."""
     monkeypatch.setattr(realtime_link, "SEND_STALL_S", stall_s)
     monkeypatch.setattr(realtime_socket, "HANG_UP_S", 0.05)
     served = await serving(max_sessions=1, ping_s=ping_s)
@@ -155,7 +155,7 @@ async def test_a_client_too_far_behind_is_closed_with_1008(serving: Serve) -> No
             await talk.until("nothing else")
 
 
-async def test_a_session_that_fails_closes_with_1011_and_the_server_lives(
+async def test_a_failed_session_closes_with_1011_and_the_server_lives(
     serving: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await serving()
@@ -178,7 +178,7 @@ async def test_the_timeline_comes_before_response_done_when_asked_for(serving: S
     assert talk.recorder.types[-2:] == ["reachy_voice.timeline", "response.done"]
 
 
-async def test_a_touch_over_http_wakes_those_that_sleep(serving: Serve) -> None:
+async def test_a_touch_over_http_wakes_sleeping_robots(serving: Serve) -> None:
     served = await serving()
     wake = f"http://127.0.0.1:{served.port}/v1/reachy/wake"
     async with talking(served) as talk, httpx.AsyncClient() as http:
@@ -195,7 +195,9 @@ async def test_a_touch_over_http_wakes_those_that_sleep(serving: Serve) -> None:
         assert (await http.get(wake)).status_code == 405
 
 
-async def test_what_is_said_is_not_logged(serving: Serve, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_conversation_is_not_logged(
+    serving: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("DEBUG", "uvicorn")
     caplog.set_level("DEBUG", "app")
     served = await serving()

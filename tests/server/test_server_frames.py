@@ -1,4 +1,4 @@
-"""What one client may send: how fast, in what frames, and what that costs the others."""
+"""What one client may send, how fast, in what frames, and its cost to others."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FIN = 0x80
 
 
 def frame(first: int, payload: bytes = b"") -> bytes:
-    """Masked by zeros; up to 125 bytes."""
+    """A frame of up to 125 bytes, masked by zeros."""
     return bytes([first, 0x80 | len(payload), 0, 0, 0, 0]) + payload
 
 
 @contextlib.asynccontextmanager
 async def raw(served: Served) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A WebSocket of one's own making, with ``session.created`` read."""
+    """A hand-made WebSocket that has read ``session.created``."""
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(UPGRADE + b"\r\n")
     await reader.readuntil(b"session.created")
@@ -80,8 +80,8 @@ async def test_a_flood_of_frames_is_read_slowly(
         assert seen <= SLICE_BYTES / len(one) + 1
 
 
-async def test_between_two_slices_others_have_their_turn(serving: Serve) -> None:
-    """As in one read of 256 KiB: 40,000 frames, each a message for the log of nobody."""
+async def test_other_tasks_run_between_slices(serving: Serve) -> None:
+    """As in one read of 256 KiB: 40,000 frames, each a message."""
     served = await serving()
     async with raw(served):
         link = link_of(served)
@@ -90,7 +90,7 @@ async def test_between_two_slices_others_have_their_turn(serving: Serve) -> None
         assert await link.answers(), "what it said is not read yet"
 
 
-async def test_what_comes_slice_by_slice_is_whole_and_in_order(serving: Serve) -> None:
+async def test_sliced_frames_arrive_whole_and_in_order(serving: Serve) -> None:
     served = await serving(max_sessions=1)
     async with talking(served) as talk:
         session = await served.session_of(talk)
@@ -166,7 +166,7 @@ async def test_garbage_before_the_upgrade_is_answered_is_harmless(
 async def test_a_client_that_closes_and_reads_nothing_is_cut(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its close frame comes; what is still to be sent to it never goes."""
+    """Its close frame arrives, but what it should still receive cannot be sent."""
     served = await serving(StagedAssistant())
     async with raw(served) as (_, writer):
         link = link_of(served)
@@ -180,7 +180,7 @@ async def test_a_client_that_closes_and_reads_nothing_is_cut(
 # --- A client whose pongs we have not read, and one that is cut for want of them ---------------
 
 
-async def test_no_client_is_cut_for_a_missing_pong_while_reading_is_paused(serving: Serve) -> None:
+async def test_paused_reading_does_not_count_as_a_missing_pong(serving: Serve) -> None:
     served = await serving()
     async with talking(served) as talk:
         link = link_of(served)

@@ -71,7 +71,7 @@ async def test_not_ready_names_the_engine_and_refuses_the_upgrade(serving: Serve
         ("llm", "asks to wait; HTTP 503", ""),
     ],
 )
-async def test_a_session_does_without_an_engine_that_it_can_do_without_or_wait_for(
+async def test_a_session_starts_without_optional_or_late_engines(
     serving: Serve, engine: str, why: str, query: str
 ) -> None:
     served = await serving()
@@ -109,7 +109,7 @@ def test_an_impossible_address_says_what_to_do(host: str, says: str) -> None:
 
 
 class WarmingAssistant(ScriptedAssistant):
-    """Its engines never get ready."""
+    """An assistant whose engines never become ready."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ async def _own_server(assistant: WarmingAssistant) -> None:
 
 
 @pytest.mark.parametrize("ends", [StartInterrupt, asyncio.CancelledError])
-async def test_ctrl_c_or_its_caller_while_the_engines_of_ones_own_server_warm_up(
+async def test_own_server_can_be_stopped_during_warm_up(
     warming: WarmingAssistant, ends: type[BaseException]
 ) -> None:
     starting = asyncio.create_task(_own_server(warming))
@@ -160,7 +160,7 @@ async def test_sigterm_lets_a_reply_finish(serving: Serve) -> None:
         await talk.until("response.output_audio.delta")
         os.kill(os.getpid(), signal.SIGTERM)
         await served.assistant.draining.wait()
-        bind("127.0.0.1", served.port).close()  # nobody listens there any more
+        bind("127.0.0.1", served.port).close()  # nobody listens there now
         (session,) = served.assistant.sessions
         assert not session.ended.is_set()
         session.end_reply("completed")
@@ -173,7 +173,7 @@ async def test_sigterm_lets_a_reply_finish(serving: Serve) -> None:
 
 
 @pytest.mark.parametrize("limit", [{"drain_s": 0.01}, {"finish_s": 0.01}], ids=str)
-async def test_what_does_not_end_is_cut_after_its_time(
+async def test_open_work_is_cut_after_the_drain_time(
     serving: Serve, limit: dict[str, float]
 ) -> None:
     """A reply and a conversation."""
@@ -203,8 +203,8 @@ async def test_conversations_may_end_before_the_server_does(serving: Serve) -> N
 
 
 @pytest.mark.parametrize("cuts_in", [False, True])
-async def test_nobody_is_sent_away_in_the_middle_of_a_turn(serving: Serve, cuts_in: bool) -> None:
-    """Speech that ends an answer begins a turn; a noise does not."""
+async def test_no_client_is_disconnected_during_a_turn(serving: Serve, cuts_in: bool) -> None:
+    """Speech that interrupts an answer begins a turn; noise does not."""
     served = await serving(ScriptedAssistant(hold=True))
     async with talking(served) as talk:
         session = await served.session_of(talk)
@@ -222,7 +222,7 @@ async def test_nobody_is_sent_away_in_the_middle_of_a_turn(serving: Serve, cuts_
         assert link.resting.is_set() != cuts_in
 
 
-async def test_a_conversation_that_ends_in_an_answer_holds_up_nobody(serving: Serve) -> None:
+async def test_a_conversation_closed_in_mid_answer_does_not_delay_the_drain(serving: Serve) -> None:
     served = await serving(ScriptedAssistant(hold=True))
     async with talking(served) as talk:
         session = await served.session_of(talk)
@@ -235,7 +235,7 @@ async def test_a_conversation_that_ends_in_an_answer_holds_up_nobody(serving: Se
 
 
 class HesitantVad:
-    """Is not sure of a soft sound."""
+    """Unsure about soft sound."""
 
     window_samples = 512
     least_movement_db = 0.0
@@ -261,7 +261,7 @@ async def hear(talk: Talk, level: int, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("speaks", [True, False])
-async def test_nobody_is_sent_away_while_the_first_sound_of_a_turn_is_weighed(
+async def test_no_client_is_disconnected_while_a_first_sound_is_weighed(
     serving: Serve, speaks: bool
 ) -> None:
     vad = HesitantVad()

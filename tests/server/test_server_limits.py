@@ -1,4 +1,4 @@
-"""Requests that do not arrive, connections that only wait, and what they cannot do to others."""
+"""Incomplete requests and idle connections, which must not harm others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def tls(tmp_path: Path) -> ServerTls:
 
 
 async def answer_to(served: Served, *parts: bytes) -> bytes:
-    """Everything that comes back when ``parts`` are sent and then nothing more."""
+    """Everything received after sending ``parts`` and then nothing more."""
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     for part in parts:
         writer.write(part)
@@ -59,7 +59,7 @@ async def answer_to(served: Served, *parts: bytes) -> bytes:
 # --- messages ----------------------------------------------------------------------------------
 
 
-async def test_a_flood_loses_nothing_and_is_told_so_once(serving: Serve) -> None:
+async def test_a_flood_loses_nothing_and_gets_one_warning(serving: Serve) -> None:
     served = await serving(limits=LimitSettings(messages_per_s=200, message_burst=100))
     async with talking(served) as talk:
         for n in range(400):
@@ -103,7 +103,7 @@ async def test_a_client_that_is_idle_for_too_long_is_closed_with_1000(serving: S
 
 
 @pytest.mark.parametrize("begun", [b"", b"G", UPGRADE, b"GET / HTTP/1.1\r\nHost: a\r\nX: ", POST])
-async def test_a_request_that_never_ends_is_told_so_and_cut(
+async def test_an_endless_request_is_refused_and_cut(
     serving: Serve, begun: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await serving(handshake_s=0.05)
@@ -114,7 +114,7 @@ async def test_a_request_that_never_ends_is_told_so_and_cut(
 
 
 class CutNote(asyncio.Transport):
-    """A connection that notes its end."""
+    """A connection that records its end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ def on(connection: Connection | None, scope: Scope) -> Scope:
 
 
 async def ok(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers after twice the time that a request has."""
+    """Answers after twice the time limit of a request."""
     await receive()
     await asyncio.sleep(2 * HANDSHAKE_S)
     await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -159,7 +159,7 @@ async def whole() -> Message:
 
 @in_virtual_time
 @pytest.mark.parametrize("scope", [GET, PUT])
-async def test_a_whole_request_may_be_worked_on_for_longer(scope: Scope) -> None:
+async def test_a_complete_request_may_take_longer(scope: Scope) -> None:
     guard, note = HttpGuard(ok, HANDSHAKE_S), CutNote()
     sent: list[Message] = []
 
@@ -176,9 +176,7 @@ async def test_a_whole_request_may_be_worked_on_for_longer(scope: Scope) -> None
 
 @in_virtual_time
 @pytest.mark.parametrize(("piece_s", "last_words"), [(0.9, []), (1.1, [TOO_SLOW] * 3)])
-async def test_an_upload_may_take_long_if_it_goes_on(
-    piece_s: float, last_words: list[bytes]
-) -> None:
+async def test_a_steady_upload_may_take_long(piece_s: float, last_words: list[bytes]) -> None:
     async def take(scope: Scope, receive: Receive, send: Send) -> None:
         while (await receive())["more_body"]:
             pass
@@ -197,10 +195,8 @@ async def test_an_upload_may_take_long_if_it_goes_on(
 
 @in_virtual_time
 @pytest.mark.parametrize(("ends", "waited_s"), [(True, 0.0), (False, 1.0)])
-async def test_a_refusal_waits_a_moment_for_the_rest_of_the_request(
-    ends: bool, waited_s: float
-) -> None:
-    """Else closing the connection resets it, and the client does not see the refusal."""
+async def test_a_refusal_waits_for_the_rest_of_the_request(ends: bool, waited_s: float) -> None:
+    """Otherwise closing resets the connection and the client never sees the refusal."""
     parts = [True, True, False] if ends else []
     sent: list[Message] = []
 
@@ -222,7 +218,7 @@ async def test_a_refusal_waits_a_moment_for_the_rest_of_the_request(
 
 
 @in_virtual_time
-async def test_a_client_that_takes_no_more_of_its_answer_is_cut() -> None:
+async def test_a_client_that_stops_reading_its_answer_is_cut() -> None:
     guard, note = HttpGuard(ok, HANDSHAKE_S), CutNote()
 
     async def send(message: Message) -> None:
@@ -236,7 +232,7 @@ async def test_a_client_that_takes_no_more_of_its_answer_is_cut() -> None:
 async def test_the_handshake_deadline_does_not_apply_to_sessions(serving: Serve) -> None:
     served = await serving(handshake_s=0.05)
     async with talking(served) as talk:
-        await answer_to(served, b"G")  # as long as the limit, and more
+        await answer_to(served, b"G")  # longer than the limit
         await talk.send("response.create")
         await talk.until("response.done")
 
@@ -245,7 +241,7 @@ async def test_the_handshake_deadline_does_not_apply_to_sessions(serving: Serve)
 
 
 @in_virtual_time
-async def test_each_stranger_has_a_share_of_the_places() -> None:
+async def test_each_address_has_a_share_of_the_places() -> None:
     guard = HttpGuard(ok, HANDSHAKE_S, [parse_network("192.168.1.2")])
     enter = lambda address: guard.enter(address, CutNote())  # noqa: E731
     first = enter(STRANGER)
@@ -254,15 +250,15 @@ async def test_each_stranger_has_a_share_of_the_places() -> None:
     assert not enter(STRANGER)
     assert not enter(f"::ffff:{STRANGER}")
     assert enter("192.168.1.67")
-    for _ in range(2):  # the second time is of no account
+    for _ in range(2):  # leaving twice changes nothing
         guard.leave(first)
     assert enter(STRANGER)
     assert not enter(STRANGER)
-    # All addresses of one IPv6 network share theirs.
+    # All addresses of one IPv6 network share places.
     assert all(enter(f"fd00::{n:x}") for n in range(MAX_WAITING_EACH))
     assert not enter("fd00::1:2:3:4")
     assert enter("fd00:0:0:1::1")
-    # A trusted proxy and this machine have none of their own, until all places are taken.
+    # A trusted proxy and this machine are limited only when all places are taken.
     assert all(enter("192.168.1.2") for _ in range(MAX_WAITING_EACH + 1))
     assert any(not enter("127.0.0.1") for _ in range(MAX_WAITING))
     assert not enter("192.168.1.3")
@@ -280,7 +276,7 @@ async def test_a_connection_from_a_port_used_before_is_limited_too(serving: Serv
 
 
 def connected(port: int, own_port: int = 0) -> tuple[socket.socket, int]:
-    """A connection that ends with a reset, and its own port."""
+    """A connection that ends with a reset, and its local port."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -309,7 +305,7 @@ async def test_idle_connections_do_not_block_new_clients(
     assert b"401" in await answer_to(served, UPGRADE + b"\r\n")
 
 
-async def test_a_websocket_does_not_take_a_place_to_wait(
+async def test_a_websocket_frees_its_waiting_place(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.server.http_guard.MAX_WAITING", 1)
@@ -318,12 +314,12 @@ async def test_a_websocket_does_not_take_a_place_to_wait(
         pass
 
 
-async def test_a_handshake_of_tls_has_a_limit(serving: Serve, tls: ServerTls) -> None:
+async def test_a_tls_handshake_has_a_limit(serving: Serve, tls: ServerTls) -> None:
     served = await serving(tls=tls.context, handshake_s=0.1)
     assert await answer_to(served) == b""
 
 
-async def test_clients_that_are_turned_away_are_bounded_and_soon_gone(
+async def test_refused_clients_are_limited_and_soon_gone(
     serving: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.server.http_guard.MAX_WAITING", 3)
@@ -336,14 +332,14 @@ async def test_clients_that_are_turned_away_are_bounded_and_soon_gone(
             await reader.readuntil(b"session_limit_reached")
         assert await answer_to(served, UPGRADE + b"\r\n") == b""
         for reader, writer in held:
-            await reader.read()  # it ends, though no close frame is answered
+            await reader.read()  # it ends although no close frame is answered
             writer.close()
 
 
 # --- nonsense ----------------------------------------------------------------------------------
 
 
-async def test_nonsense_behind_a_refused_request_writes_no_log(
+async def test_garbage_after_a_refused_request_writes_no_log(
     serving: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await serving()
@@ -361,7 +357,7 @@ async def test_nonsense_behind_a_refused_request_writes_no_log(
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("more", [b"\0nonsense\r\n\r\n", b"GET /2 HTTP/1.1\r\nHost: a\r\n\r\n"])
 @pytest.mark.parametrize("header", [b"", b"Connection: close\r\n"])
-async def test_what_follows_a_request_does_not_disturb_its_answer(
+async def test_data_after_a_request_does_not_disturb_its_answer(
     caplog: pytest.LogCaptureFixture, header: bytes, more: bytes, begun: bool
 ) -> None:
     beginning, ending = asyncio.Event(), asyncio.Event()
@@ -393,7 +389,7 @@ async def test_what_follows_a_request_does_not_disturb_its_answer(
     assert not caplog.records
 
 
-async def test_an_upgrade_with_a_body_is_told_what_is_wrong(serving: Serve) -> None:
+async def test_an_upgrade_with_a_body_is_refused_with_a_reason(serving: Serve) -> None:
     served = await serving()
     got = await answer_to(served, UPGRADE + b"Content-Length: 2\r\n\r\n{}")
     assert got.startswith(b"HTTP/1.1 400")
@@ -401,7 +397,7 @@ async def test_an_upgrade_with_a_body_is_told_what_is_wrong(serving: Serve) -> N
 
 
 @pytest.mark.parametrize("path", ["/v1/realtime/", "//v1/realtime", "/v1/models", "/nowhere"])
-async def test_a_websocket_to_another_path_is_told_404(serving: Serve, path: str) -> None:
+async def test_a_websocket_to_another_path_gets_404(serving: Serve, path: str) -> None:
     served = await serving()
     got = await answer_to(served, UPGRADE.replace(b"/v1/realtime", path.encode()) + b"\r\n")
     assert got.startswith(b"HTTP/1.1 404")
@@ -420,7 +416,7 @@ async def test_no_redirect_to_the_host_of_the_request(serving: Serve) -> None:
 # --- the end -----------------------------------------------------------------------------------
 
 
-async def test_half_a_request_does_not_hold_up_the_end(
+async def test_an_incomplete_request_does_not_delay_shutdown(
     serving: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await serving()

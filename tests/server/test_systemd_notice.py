@@ -1,4 +1,4 @@
-"""What systemd is told, at a real socket."""
+"""Notices to systemd, on a real socket."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def notified(ready: asyncio.Event, environ: dict[str, str]) -> AsyncIterat
 
 
 @in_virtual_time
-async def test_it_is_ready_with_its_engines_and_then_shows_life(tmp_path: Path) -> None:
+async def test_it_is_ready_with_its_engines_then_sends_keepalives(tmp_path: Path) -> None:
     manager = Manager(str(tmp_path / "notify"))
     environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "30000000"}
     ready = asyncio.Event()
@@ -79,7 +79,7 @@ async def test_it_is_ready_with_its_engines_and_then_shows_life(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("more", [{}, {"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}])
-async def test_nobody_waits_for_signs_of_life(
+async def test_without_a_watchdog_one_keepalive_is_sent(
     tmp_path: Path, manager: Manager, more: dict[str, str]
 ) -> None:
     ready = asyncio.Event()
@@ -90,7 +90,7 @@ async def test_nobody_waits_for_signs_of_life(
     assert manager.told() == [ENDING]
 
 
-async def test_an_event_loop_that_hangs_shows_no_life(tmp_path: Path, manager: Manager) -> None:
+async def test_a_hanging_event_loop_sends_no_keepalives(tmp_path: Path, manager: Manager) -> None:
     ready = asyncio.Event()
     ready.set()
     environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "2000"}
@@ -121,7 +121,9 @@ async def test_without_systemd_it_serves(environ: dict[str, str]) -> None:
 
 
 @pytest.mark.real
-async def test_the_server_tells_it_and_ends_on_sigterm(tmp_path: Path, manager: Manager) -> None:
+async def test_the_server_notifies_systemd_and_ends_on_sigterm(
+    tmp_path: Path, manager: Manager
+) -> None:
     async with serving(FarServer()) as far:
         command = [sys.executable, "-m", "app.cli", "serve", "--config", "remote"]
         for setting in (

@@ -97,10 +97,10 @@ async def test_an_unfinished_tls_handshake_is_cut(serving: Serve, generated: Ser
     writer.close()
 
 
-async def test_a_renewal_that_is_half_done_ends_nothing(
+async def test_a_half_done_renewal_keeps_the_old_certificate(
     serving: Serve, generated: ServerTls, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Programs that renew write the certificate first, and then the key."""
+    """Renewal programs write the certificate first, then the key."""
     loop = asyncio.get_running_loop()
     seen: asyncio.Queue[None] = asyncio.Queue()
     new = await asyncio.to_thread(tls_generated, tmp_path / "new", NAMES)
@@ -158,7 +158,7 @@ async def test_a_failed_renewal_is_tried_again_in_a_minute(
 # --- the certificate ---------------------------------------------------------------------------
 
 
-def test_it_is_kept_for_the_owner_only_and_used_again(tmp_path: Path) -> None:
+def test_it_is_readable_by_the_owner_only_and_reused(tmp_path: Path) -> None:
     first = tls_generated(tmp_path / "tls", NAMES)
     assert (tmp_path / "tls" / "server.pem").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "tls").stat().st_mode & 0o777 == 0o700
@@ -185,7 +185,7 @@ def test_a_damaged_file_is_made_anew(tmp_path: Path, text: str) -> None:
     assert tls_generated(tmp_path, NAMES).fingerprint
 
 
-def test_it_is_for_this_server_and_nothing_else(generated: ServerTls) -> None:
+def test_it_is_valid_for_this_server_only(generated: ServerTls) -> None:
     shown = subprocess.run(
         ["openssl", "x509", "-noout", "-text", "-in", str(generated.files()[0])],
         capture_output=True,
@@ -200,7 +200,7 @@ def test_it_is_for_this_server_and_nothing_else(generated: ServerTls) -> None:
     assert "Public-Key: (256 bit)" in shown
 
 
-def test_a_device_trusts_it_once_for_all_renewals(tmp_path: Path) -> None:
+def test_a_trusted_authority_covers_renewals(tmp_path: Path) -> None:
     first = tls_generated(tmp_path, NAMES)
     trusted = first.certificate.read_text()
     again = tls_generated(tmp_path, [*NAMES, "10.0.0.5"])
@@ -209,7 +209,7 @@ def test_a_device_trusts_it_once_for_all_renewals(tmp_path: Path) -> None:
 
 
 def signed(directory: Path, name: str) -> subprocess.CompletedProcess[str]:
-    """What openssl says of a certificate for ``name`` that the authority has signed."""
+    """What openssl says about a certificate for ``name`` signed by the authority."""
     authority, key = directory / "authority.pem", directory / "stolen.key"
     common = f"-addext subjectAltName={name} -addext basicConstraints=critical,CA:FALSE"
     make = f"openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=x -days 9 {common}"
@@ -229,7 +229,7 @@ def test_its_authority_vouches_for_this_machine_and_private_addresses_only(tmp_p
         assert "permitted subtree violation" in told.stderr, name
 
 
-def test_an_authority_that_may_not_vouch_for_a_new_name_is_replaced(tmp_path: Path) -> None:
+def test_an_authority_not_valid_for_a_new_name_is_replaced(tmp_path: Path) -> None:
     first = tls_generated(tmp_path, NAMES).certificate.read_text()
     named = tls_generated(tmp_path, [*NAMES, "voice.example", "203.0.113.9"])
     assert named.certificate.read_text() != first
@@ -280,8 +280,8 @@ def test_files_that_cannot_be_used_say_why(generated: ServerTls, tmp_path: Path)
         assert "server.tls" in error.value.fix
 
 
-def test_what_the_settings_mean(generated: ServerTls, tmp_path: Path) -> None:
-    """For the port of the server, and for the one for browsers."""
+def test_settings_choose_the_certificates(generated: ServerTls, tmp_path: Path) -> None:
+    """For the server's port and for the browser port."""
 
     def of(*sets: str) -> tuple[ServerTls | None, ServerTls | None]:
         given = [*sets, f"paths.cache_dir={tmp_path / 'cache'}"]

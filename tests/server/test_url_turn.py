@@ -42,13 +42,13 @@ LOCAL = (
     *("turn.engine=silence", "llm.word_judge=null"),
     *("playback.watch_voice=false", "conversation.apology=''"),
 )
-"""The far voice is a tone, which our watch takes for no speech."""
+"""The remote voice is a tone, which our watch would not take for speech."""
 
 
 def settings_for(*far: FarServer, more: tuple[str, ...] = ()) -> tuple[str, ...]:
     urls = zip(("stt", "llm", "tts"), far, strict=True)
     sets = (f"{kind}.url={server.url}" for kind, server in urls)
-    return (*LOCAL, "tools.clock=never", *sets, *more)  # the model is asked for the time, too
+    return (*LOCAL, "tools.clock=never", *sets, *more)  # a test asks the model for the time
 
 
 async def assistant_for(overrides: tuple[str, ...], cache: WeightsCache) -> Assistant:
@@ -58,7 +58,7 @@ async def assistant_for(overrides: tuple[str, ...], cache: WeightsCache) -> Assi
 
 @asynccontextmanager
 async def served(overrides: tuple[str, ...], cache: WeightsCache) -> AsyncIterator[str]:
-    """Our server, with the profile that ships."""
+    """Our server with the shipped profile."""
     assistant = await assistant_for(overrides, cache)
     async with local_server(assistant) as url:
         assert "http://127.0.0.1" in assistant.describe(Kind.LLM)
@@ -74,7 +74,7 @@ def vad(weights: Callable[[str], Path]) -> None:
 async def client_of(
     ears: FarServer, brain: FarServer, voice: FarServer, cache: WeightsCache
 ) -> AsyncIterator[RealtimeClient]:
-    """A client of a server with these three behind URLs."""
+    """A client of a server with these three engines behind URLs."""
     async with (
         serving(ears),
         serving(brain),
@@ -106,7 +106,7 @@ async def test_a_turn_by_voice_over_three_urls(cache: WeightsCache) -> None:
     assert streamed["messages"][-1] == {"role": "user", "content": "Go forward ten meters."}
 
 
-async def test_a_model_here_judges_the_words_for_one_by_url(
+async def test_a_local_model_judges_the_words_for_one_by_url(
     cache: WeightsCache, weights: Callable[[str], Path]
 ) -> None:
     far = FarServer()
@@ -149,7 +149,7 @@ async def test_a_server_starts_without_the_word_judges_weights(
     assert f"Run: reachy-voice models pull {judge}" in told
 
 
-async def test_a_call_whose_result_never_comes(cache: WeightsCache) -> None:
+async def test_a_call_without_a_result_is_not_in_later_prompts(cache: WeightsCache) -> None:
     far = FarServer(words=["I dance."], calls=[("dance", '{"steps": 3}')])
     async with (
         serving(far),
@@ -189,7 +189,7 @@ async def test_an_answer_that_cannot_be_heard_is_asked_for_again(
     assert asked[-2:] == ["Dance!", "Dance!\n(Answer aloud, in one plain sentence.)"]
 
 
-async def test_a_server_that_goes_fails_the_answer_and_shows_in_ready(cache: WeightsCache) -> None:
+async def test_a_lost_server_fails_the_answer_and_shows_in_ready(cache: WeightsCache) -> None:
     far, brain, port = FarServer(), FarServer(), free_port()
     brain.port = port
     async with serving(far), AsyncExitStack() as stack:
@@ -213,7 +213,7 @@ async def test_a_server_that_goes_fails_the_answer_and_shows_in_ready(cache: Wei
 async def serving_without_servers(
     overrides: tuple[str, ...], cache: WeightsCache
 ) -> AsyncIterator[tuple[str, Assistant]]:
-    """Our server, as ``serve`` runs it: its engines by URL may come later."""
+    """Our server as ``serve`` runs it: its engines by URL may start later."""
     assistant = await assistant_for(overrides, cache)
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     serve = run_server(
@@ -268,10 +268,10 @@ async def test_without_a_language_model_and_a_voice_it_transcribes(cache: Weight
         assert (await client.get(ready)).status_code == 200
 
 
-async def test_ready_says_that_a_model_is_loaded(
+async def test_ready_reports_that_a_model_is_loading(
     cache: WeightsCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the start, and when the server has unloaded it. Meanwhile the question waits."""
+    """At the start, and after the server unloaded it. Meanwhile the question waits."""
     monkeypatch.setattr(engine_module, "AGAIN_S", (0.01,))
     far, brain, port = FarServer(), FarServer(loading=True), free_port()
     async with serving(far), serving(brain), AsyncExitStack() as stack:
@@ -302,7 +302,7 @@ async def test_ready_says_that_a_model_is_loaded(
         assert (await client.get(ready)).status_code == 200
 
 
-async def test_a_wrong_setting_still_ends_the_start(cache: WeightsCache) -> None:
+async def test_a_wrong_setting_fails_the_start(cache: WeightsCache) -> None:
     far = FarServer("vllm", models=("qwen3",))
     async with serving(far):
         overrides = settings_for(far, far, far, more=("llm.model=llama",))
@@ -311,7 +311,7 @@ async def test_a_wrong_setting_still_ends_the_start(cache: WeightsCache) -> None
                 pass
 
 
-def test_the_doctor_looks_at_the_servers(tmp_path: Path) -> None:
+def test_the_doctor_checks_the_servers(tmp_path: Path) -> None:
     environ = {"XDG_CACHE_HOME": str(tmp_path), "REACHY_VOICE__SERVER__PORT": "0"}
     nobody = FarServer(port=free_port())
     checks = examine("remote", settings_for(nobody, nobody, nobody), environ)
@@ -324,7 +324,7 @@ def test_the_doctor_looks_at_the_servers(tmp_path: Path) -> None:
     assert found["weights"].detail.startswith("silero-vad")
 
 
-async def test_the_doctor_says_what_it_finds() -> None:
+async def test_the_doctor_reports_its_findings() -> None:
     far = FarServer()
     async with serving(far):
         overrides = settings_for(far, far, far)
@@ -392,7 +392,7 @@ async def until(socket: ClientConnection, type: str) -> list[dict[str, Any]]:
 
 
 def dying() -> dict[str, Mood]:
-    """A process that dies, behind one URL."""
+    """Faults of a dying process behind one URL."""
     half = TONE[:9_600].tobytes()
     return {
         "in the middle": Mood(kind="audio/pcm", body=[half, 0.05], torn=True),
@@ -401,9 +401,7 @@ def dying() -> dict[str, Mood]:
 
 
 @pytest.mark.parametrize("how", dying())
-async def test_what_a_dying_process_did_not_hear_or_say_another_does(
-    cache: WeightsCache, how: str
-) -> None:
+async def test_another_process_takes_over_from_a_dying_one(cache: WeightsCache, how: str) -> None:
     ears, brain, voice = FarServer("speech"), FarServer(), FarServer("speech")
     pcm = at_24k(recording("goforward").pcm)
     async with client_of(ears, brain, voice, cache) as client:

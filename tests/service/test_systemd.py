@@ -1,4 +1,4 @@
-"""The systemd service: its unit, and what is asked of systemd."""
+"""The systemd service: its unit, and the calls to systemd."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ START = ServiceStart(["/x"], writable=[Path("/cache")])
 
 
 class FakeSystem:
-    """Programs of systemd that note how they are called, and answer as told."""
+    """Fake programs of systemd that record their calls and answer as told."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.bin, self.noted = folder / "home", folder / "bin", folder / "calls"
@@ -79,7 +79,7 @@ def test_install_starts_it_now_and_with_the_machine(system: FakeSystem) -> None:
     assert "    sudo loginctl enable-linger robin" in notes
 
 
-def test_who_lingers_is_not_told_to(system: FakeSystem) -> None:
+def test_a_lingering_user_gets_no_advice_to_linger(system: FakeSystem) -> None:
     system.answers("loginctl", "echo Linger=yes")
     assert "enable-linger" not in " ".join(service(system).install(START))
 
@@ -101,7 +101,7 @@ def test_without_systemd(system: FakeSystem) -> None:
 
 
 @pytest.mark.parametrize("command", ["install", "status", "remove"])
-def test_on_a_mac_it_says_what_to_do_instead(
+def test_on_a_mac_it_names_the_alternative(
     system: FakeSystem,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -127,7 +127,7 @@ def test_on_a_mac_it_says_how_to_remove_the_agent_of_version_0_2(
     assert "launchctl bootout gui/$UID/reachy-voice" in printed
 
 
-def test_where_sandboxes_are_denied_it_runs_without_one(system: FakeSystem) -> None:
+def test_it_runs_without_a_sandbox_if_denied(system: FakeSystem) -> None:
     system.answers("systemd-run", "exit 1")
     notes = service(system).install(START)
     written = service(system).file.read_text()
@@ -206,7 +206,7 @@ def test_installing_again_replaces_the_unit_and_starts_it_again(system: FakeSyst
     assert system.calls().count(f"systemctl --user restart --no-block {NAME}") == 2
 
 
-def test_remove_leaves_nothing_of_it(system: FakeSystem) -> None:
+def test_remove_leaves_nothing(system: FakeSystem) -> None:
     service(system).install(START)
     service(system).remove()
     assert not service(system).file.exists()
@@ -247,7 +247,7 @@ def test_the_command_passes_on_how_to_serve(
     assert run(capsys, "service", "status")[0] == 24
 
 
-def test_what_could_not_start_is_not_installed(
+def test_a_server_that_cannot_start_is_not_installed(
     system: FakeSystem,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -263,14 +263,14 @@ def test_what_could_not_start_is_not_installed(
     assert not service(system).file.exists()
 
 
-def test_words_of_the_command_reach_the_server_as_they_are() -> None:
+def test_arguments_reach_the_server_unchanged() -> None:
     words = ["/a b/x", "100%", "$HOME", 'say "hi"', "back\\slash", "two\nlines"]
     written = unit(ServiceStart(words), Path("/env"))
     quoted = r'ExecStart="/a b/x" 100%% $$HOME "say \"hi\"" "back\\slash" "two\nlines"'
     assert f"{quoted}\n" in written
 
 
-def test_a_server_for_another_processor_is_not_started_again() -> None:
+def test_a_server_for_another_processor_is_not_restarted() -> None:
     (line,) = re.findall("^RestartPreventExitStatus=(.+)$", unit(START, Path("/env")), re.M)
     assert {str(WrongProcessor.exit_code), "SIGILL"} <= set(line.split())
 

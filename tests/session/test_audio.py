@@ -1,4 +1,4 @@
-"""Frames, framing, resampling and history: any split of the same samples gives the same result."""
+"""Frames, framing, resampling and history: how samples are split never changes the result."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_any_split_gives_the_same_windows(at: list[int]) -> None:
     assert np.array_equal(np.concatenate([frame.pcm for frame in frames]), pcm[:3584])
 
 
-def test_a_window_is_not_changed_by_what_comes_later() -> None:
+def test_a_window_is_not_changed_by_later_audio() -> None:
     framer = Framer(4)
     source = np.arange(6, dtype=np.int16)
     [first] = framer.feed(source)
@@ -70,7 +70,7 @@ def test_equal_rates_pass_through() -> None:
 
 
 @given(cuts, st.integers(-50, 4100), st.integers(-50, 4100))
-def test_history_gives_back_what_it_still_holds(at: list[int], start: int, end: int) -> None:
+def test_history_returns_what_it_still_holds(at: list[int], start: int, end: int) -> None:
     pcm = np.arange(4000, dtype=np.int16)
     history = AudioHistory(1000)
     for piece in split(pcm, at):

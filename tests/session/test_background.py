@@ -1,4 +1,4 @@
-"""Voices in the background: they keep no turn open, begin none, and are in none."""
+"""Background voices neither open a turn, keep one open, nor get into one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPEAKER, SECOND, TELEVISION = 9000, 2800, 900
 
 
 def loud_s(stt: ScriptedStt, level: int) -> float:
-    """Seconds of this level in what was recognised last."""
+    """Seconds at this level in the audio recognised last."""
     return float(np.count_nonzero(np.abs(stt.finished[-1]) == level)) / 16_000
 
 
@@ -61,7 +61,7 @@ def test_the_client_says_how_near_its_speakers_are(
     assert bool(played.events(InputCommitted)) == ends
 
 
-def test_a_nearer_speaker_displaces_what_was_open() -> None:
+def test_a_nearer_speaker_displaces_an_open_background_turn() -> None:
     stt = ScriptedStt()
     played = play(say(3, TELEVISION), say(1.5, SPEAKER), say(3, TELEVISION), stt=stt)
     background, turn = played.events(SpeechStarted)

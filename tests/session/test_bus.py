@@ -1,4 +1,5 @@
-"""The bus: everybody sees the same order; a slow reader is dropped or loses, never blocks."""
+"""The bus: all subscribers see one order; a slow reader is dropped or loses events, never
+blocks."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ async def test_every_subscriber_sees_every_event_with_its_time() -> None:
 
 
 @in_virtual_time
-async def test_an_observer_that_falls_behind_loses_the_oldest_and_knows_it() -> None:
+async def test_an_observer_that_falls_behind_loses_the_oldest_and_is_told() -> None:
     bus = Bus()
     observer = bus.subscribe(capacity=2)
     for n in range(5):

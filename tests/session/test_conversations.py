@@ -1,8 +1,9 @@
-"""Conversations to the millisecond: who says what when, and what came of it.
+"""Conversations to the millisecond: who says what when, and the outcome.
 
-Engines take 61 ms for a transcript, 51 ms for the turn detector, 101 ms for a first token and 81 ms
-for a first sound, where a test says nothing else. When a turn ends is taken from what was judged
-(``Story.end_ms``), since its weights are tuned elsewhere; all else follows from these.
+By default engines take 61 ms for a transcript, 51 ms for the turn detector, 101 ms for a first
+token and 81 ms for a first sound. The end of a turn is computed from the judgements
+(``Story.end_ms``), since their weights are tuned elsewhere; everything else follows from these
+times.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def test_a_clear_end_hides_the_work_in_the_silence() -> None:
     """)
 
 
-def test_a_hesitation_is_waited_for_and_the_discarded_answer_stays_unseen() -> None:
+def test_a_hesitation_is_waited_for_and_the_discarded_reply_is_not_sent() -> None:
     story = perform(
         """
         0    768 I want the
@@ -98,7 +99,7 @@ def test_a_hesitation_is_waited_for_and_the_discarded_answer_stays_unseen() -> N
 
 
 @pytest.mark.parametrize("unfinished", ["Eggs, milk and", "I want, um", "Turn to the"])
-def test_words_that_lean_on_more_are_waited_for(unfinished: str) -> None:
+def test_words_that_need_more_lengthen_the_wait(unfinished: str) -> None:
     open_end, plain = perform(f"0 768 {unfinished}"), perform("0 768 Turn to the left.")
     assert open_end.end_ms() > plain.end_ms()
     for story in (open_end, plain):
@@ -127,7 +128,7 @@ def test_a_one_word_answer_waits_for_no_turn_detector() -> None:
     assert not [e for e in story.events(events.TurnJudged) if "sound" in e.reasons]
 
 
-def test_a_turn_detector_that_fails_is_done_without() -> None:
+def test_a_turn_ends_without_a_failing_turn_detector() -> None:
     engines = cast()
     engines.turn.crash()
     story = perform(f"0 1024 {TIME}", engines)
@@ -137,7 +138,7 @@ def test_a_turn_detector_that_fails_is_done_without() -> None:
     assert f"{max(end, 1299)} audio" in story.table()
 
 
-def test_a_model_that_cannot_tell_whether_words_are_complete() -> None:
+def test_a_turn_ends_without_a_verdict_on_its_words() -> None:
     engines = cast()
     engines.llm.end_probability = None
     story = perform(f"0 1024 {TIME}", engines)
@@ -160,7 +161,7 @@ def test_a_turn_ends_before_its_transcript_is_there() -> None:
     """)
 
 
-def test_a_noise_is_no_turn() -> None:
+def test_noise_begins_no_turn() -> None:
     story = perform("0 640 ~")
     assert story.table() == lines(f"""
         64                user speaks
@@ -171,10 +172,10 @@ def test_a_noise_is_no_turn() -> None:
     assert not story.engines.llm.prompts
 
 
-def test_a_client_that_stalls_in_its_turn_is_answered_all_the_same() -> None:
+def test_a_client_that_stalls_in_its_turn_is_still_answered() -> None:
     stall_ms = Endpointing().stall_ms
     story = perform(f"0 640 {TIME}\n640 6000 (muted)", until_ms=6_640)
-    paused = 640 + stall_ms  # by the clock, since the microphone says nothing
+    paused = 640 + stall_ms  # by the clock, since no audio comes
     table = story.table()
     assert table[:3] == lines(f"""
         64            user speaks
@@ -186,8 +187,8 @@ def test_a_client_that_stalls_in_its_turn_is_answered_all_the_same() -> None:
 
 
 def heard_through(stall_ms: int, blocked_ms: int = 0) -> Story:
-    """The network, and then the whole loop, stands still after 320 ms, and all that was said
-    meanwhile comes at once."""
+    """After 320 ms the network and then the whole loop stall; the speech of that time arrives at
+    once."""
     script = Script.parse(f"0 640 {TIME}")
     engines = cast()
     engines.stt.tape = script.tape
@@ -208,22 +209,22 @@ def heard_through(stall_ms: int, blocked_ms: int = 0) -> Story:
 
 @pytest.mark.parametrize(("stall_ms", "blocked_ms"), [(0, 350), (100, 250), (160, 200)])
 def test_a_blocked_loop_puts_no_silence_between_words(stall_ms: int, blocked_ms: int) -> None:
-    """What was sent meanwhile is still unread when the client would count as stalled."""
+    """Audio sent meanwhile is still unread when the client would count as stalled."""
     story = heard_through(stall_ms, blocked_ms)
     assert [pause.audio_ms for pause in story.events(SpeechPaused)] == [640]
 
 
 @pytest.mark.parametrize("stall_ms", [350, 900, 1900])
-def test_silence_that_the_client_did_not_send_is_in_no_time_and_no_words(stall_ms: int) -> None:
+def test_silence_the_client_did_not_send_is_not_counted_or_recognised(stall_ms: int) -> None:
     story = heard_through(stall_ms)
     stalled, ended = [pause.audio_ms for pause in story.events(SpeechPaused)]
     assert (stalled, ended // 32) == (320, 20)
-    # Each pause is read with 32 to 64 ms of its silence.
+    # Each pause is recognised with 32 to 64 ms of its silence.
     assert sum(map(len, story.engines.stt.finished)) < 0.75 * LISTEN_RATE
 
 
 def test_a_turn_ends_if_only_the_microphone_is_muted() -> None:
-    """The client goes on to send what is no sound, more often than sound would be missed."""
+    """The client keeps sending other messages, more often than the stall limit."""
 
     def stops(more: str) -> list[float]:
         story = perform(f"0 640 {TIME}\n640 6000 (muted)\n{more}", until_ms=6_640)
@@ -258,12 +259,12 @@ def test_push_to_talk() -> None:
 
 
 def slow_speaker() -> Cast:
-    """Engines whose voice takes 1.8 s to say that it is here."""
+    """Engines whose voice takes 1.8 s to say its sentence."""
     return cast(tts=voice(seconds_per_word=0.6))
 
 
 SLOW_LAST_MS = 1_760
-"""As ``LAST_MS``, from that voice."""
+"""``LAST_MS`` with that voice."""
 
 
 def test_speech_over_an_answer_just_begun_is_answered_once() -> None:
@@ -307,7 +308,7 @@ def test_a_true_barge_in_leaves_what_was_heard_in_the_conversation() -> None:
 
 
 def test_the_second_part_begins_before_the_first_transcript_is_there() -> None:
-    """The turn has ended by the longest wait; nobody answers its first part for itself."""
+    """The longest wait has ended the turn; its first part gets no separate answer."""
     unsure_ms = Endpointing().unsure_wait_ms
     again = 640 + unsure_ms + 128
     story = perform(
@@ -337,8 +338,8 @@ def test_the_second_part_begins_before_the_first_transcript_is_there() -> None:
 
 @pytest.mark.parametrize("before_ms", [32, 20, 10, 6, 0, -10, -20])
 def test_speech_that_begins_while_the_gate_opens(before_ms: int) -> None:
-    """The window at whose end the gate opens is speech if a quarter of it is as loud as our user.
-    Either way no word is lost or heard twice, and both parts are answered as one."""
+    """The window at whose end the gate opens counts as speech if a quarter of it is at the user's
+    level. Either way no word is lost or heard twice, and both parts get one answer."""
     gate = perform("0 640 I have a dog.").end_ms()
     script = f"0 640 I have a dog.\n{gate - before_ms} 640 What does he eat?"
     story = perform(script, slow_speaker())

@@ -1,5 +1,5 @@
-"""Noise in the wrong moment, what was heard of a cut answer, and answers that are owed: an answer
-that noise cuts off, or that must wait, is given in the end, once, if somebody waits for it."""
+"""Noise at a bad moment, the heard part of a cut answer, and owed answers: an answer that noise cut
+off or that had to wait is still given once if somebody waits for it."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_history_keeps_no_words_that_were_not_heard() -> None:
     assert story.prompt()[1] == ("assistant", " ".join(whole[:words]) + CUT_OFF)
 
 
-def test_a_gate_that_opens_late_makes_no_longer_gaps() -> None:
-    """Words come every 200 ms, as fast as they are spoken."""
+def test_a_late_gate_makes_no_longer_gaps() -> None:
+    """The model writes a word every 200 ms, as fast as it is spoken."""
 
     def gaps(engines: Cast) -> list[int]:
         engines.llm.per_token_s = 0.2
@@ -60,9 +60,9 @@ def test_turns_are_committed_in_the_order_spoken() -> None:
 
 
 @pytest.mark.parametrize("at_ms", range(700, 3_600, 145))
-def test_a_commit_that_crosses_the_end_of_the_turn_is_one(at_ms: int) -> None:
-    """The transcript takes so long that the turn has ended and is not committed yet. The client
-    asks for answers itself."""
+def test_a_commit_at_the_end_of_a_turn_commits_it_once(at_ms: int) -> None:
+    """The transcript is so slow that the turn has ended but is not committed. The client asks for
+    answers itself."""
     asked = f"{at_ms} > input_audio_buffer.commit\n{at_ms} > response.create"
     detection = {"type": "server_vad", "create_response": False}
     story = perform(
@@ -76,17 +76,17 @@ def test_a_commit_that_crosses_the_end_of_the_turn_is_one(at_ms: int) -> None:
     assert len(story.events(events.ReplyStarted)) == 1
 
 
-def test_a_turn_is_answered_although_a_response_was_asked_for_while_it_was_spoken() -> None:
+def test_a_turn_is_answered_after_a_response_requested_during_it() -> None:
     story = perform(f"0 640 {TIME}\n320 > response.create", cast(tts=voice(seconds_per_word=1)))
     assert ("user", TIME) in story.prompt()
 
 
-def test_a_noise_leaves_a_turn_that_has_ended_its_answer() -> None:
+def test_noise_after_a_turn_does_not_cancel_its_answer() -> None:
     story = perform(f"0 640 {TIME}\n1760 320 ~", cast(ears(takes_s=1.5)))
     assert story.engines.llm.prompts
 
 
-def test_nothing_is_judged_when_the_pause_is_over() -> None:
+def test_no_judgement_follows_a_pause() -> None:
     engines = sure_of_more("I want the")
     engines.llm.read_s = 0.01
     story = perform("0 768 I want the\n864 512 blue ball.", engines)
@@ -98,7 +98,7 @@ def test_nothing_is_judged_when_the_pause_is_over() -> None:
 # --- an answer that is owed --------------------------------------------------------------------
 
 SLOW = 0.6
-"""Seconds for each word of a slow voice."""
+"""Seconds per word of a slow voice."""
 
 
 def statuses(story: Story) -> list[str]:
@@ -106,7 +106,7 @@ def statuses(story: Story) -> list[str]:
 
 
 def test_an_answer_is_given_again_once() -> None:
-    """Noise cuts it off at its beginning only once, so an echo cannot make it begin for ever."""
+    """Noise restarts it only once, so an echo cannot make it begin for ever."""
     noises = "\n".join(f"{at} 320 ~" for at in range(960, 12_000, 1_600))
     story = perform(f"0 640 {TIME}\n{noises}", cast(tts=voice(seconds_per_word=SLOW)))
     assert statuses(story) == ["cancelled", "completed"]
@@ -131,7 +131,7 @@ def test_an_answer_that_was_sent_but_not_played_yet_is_given_again(
 def test_a_requested_answer_is_given_again() -> None:
     create = '> response.create {"response": {"instructions": "Greet."}}'
     story = perform(f"0 {create}\n160 320 ~", cast(tts=voice(seconds_per_word=SLOW)))
-    # Nothing was said, so there is nothing to answer: a greeting is let go.
+    # Nothing was said, so there is nothing to answer: a greeting is not repeated.
     assert statuses(story) == ["cancelled"]
     item = (
         '{"item": {"type": "message", "role": "user", '
@@ -155,7 +155,7 @@ def test_what_was_deleted_is_not_answered() -> None:
     assert statuses(story) == ["cancelled"]
 
 
-def test_a_model_that_is_kept_from_reading_does_not_hold_a_plain_end() -> None:
+def test_a_model_that_cannot_read_does_not_delay_a_clear_end() -> None:
     engines = cast(llm=brain(read_s=3.0, first_s=3.0))
     story = perform("0 640 Yes.", engines)
     assert story.end_ms() - 640 <= Endpointing().likely_wait_ms + 32
@@ -172,8 +172,9 @@ def test_answers_that_are_switched_off_in_the_pause_are_not_given() -> None:
     assert not story.events(events.ReplyStarted)
 
 
-def test_a_hesitant_speaker_does_not_switch_work_ahead_off() -> None:
-    """A pause in each turn costs less than the answers; the last one is begun like the first."""
+def test_a_hesitant_speaker_keeps_speculative_replies_on() -> None:
+    """A pause in each turn wastes less than the answers cost, so the last reply begins as early as
+    the first."""
     lines = []
     for turn in range(12):
         at = turn * 4_480

@@ -1,8 +1,8 @@
-"""Conversations to the millisecond: what becomes of the replies.
+"""Conversations to the millisecond: the fate of the replies.
 
 As in ``tests/session/test_conversations.py``: 61 ms for a transcript, 51 ms for the turn detector,
-101 ms for a first token, 81 ms for a first sound; and when a turn ends is taken from what was
-judged.
+101 ms for a first token, 81 ms for a first sound; the end of a turn is computed from the
+judgements.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LAST_MS = 560
 
 
 def detection(**changes: Any) -> dict[str, Any]:
-    """A ``session.update`` of turn detection."""
+    """Fields of a ``session.update`` that change turn detection."""
     return {"audio": {"input": {"turn_detection": {"type": "server_vad", **changes}}}}
 
 
@@ -51,7 +51,7 @@ def guessing() -> Cast:
     return cast(ears(streams=True), brain(first_s=0.2))
 
 
-def test_a_reply_to_a_stable_partial_is_adopted_and_is_there_when_the_turn_ends() -> None:
+def test_a_reply_to_a_stable_partial_is_ready_when_the_turn_ends() -> None:
     story = perform(TRAILING, guessing())
     end = story.end_ms()
     assert (
@@ -69,7 +69,7 @@ def test_a_reply_to_a_stable_partial_is_adopted_and_is_there_when_the_turn_ends(
     )
 
 
-def test_a_reply_to_a_partial_that_went_on_dies_with_the_next_word() -> None:
+def test_a_reply_to_a_partial_ends_with_the_next_word() -> None:
     story = perform(TRAILING, guessing())
     assert [row for row in story.table() if int(row.split()[0]) < 1056] == lines("""
         64   user speaks
@@ -82,7 +82,7 @@ def test_a_reply_to_a_partial_that_went_on_dies_with_the_next_word() -> None:
     """)
 
 
-def test_a_guess_that_was_misheard_is_thrown_away_for_the_final_words() -> None:
+def test_a_reply_to_misheard_words_is_replaced() -> None:
     engines = guessing()
     engines.stt.corrections[JOKE] = "Tell me a yoke."
     story = perform(TRAILING, engines)
@@ -103,7 +103,7 @@ def test_a_guess_that_was_misheard_is_thrown_away_for_the_final_words() -> None:
 
 
 def test_beyond_its_budget_a_session_begins_a_reply_when_the_turn_is_likely_over() -> None:
-    """Six pauses in which something was wasted, with a budget of nothing; then a clear end."""
+    """Six pauses with wasted work and no budget, then a clear end."""
     pauses = [f"{480 * n} 320 well{n}" for n in range(7)]
     engines = sure_of_more(*(" ".join(f"well{n}" for n in range(m)) for m in range(1, 7)))
     last = " ".join(f"well{n}" for n in range(7))
@@ -117,7 +117,7 @@ def test_beyond_its_budget_a_session_begins_a_reply_when_the_turn_is_likely_over
 
 
 def test_beyond_its_budget_open_words_still_keep_the_turn() -> None:
-    """Six pauses in which something was wasted, then one that sounds like the end."""
+    """Six pauses with wasted work, then one that sounds like the end."""
     texts = [" ".join(f"well{n}" for n in range(m)) for m in range(1, 8)]
     engines = sure_of_more(*texts)
     engines.turn.probabilities[texts[-1]] = 0.98
@@ -127,8 +127,8 @@ def test_beyond_its_budget_open_words_still_keep_the_turn() -> None:
     assert len(story.events(events.SpeechStopped)) == 1
 
 
-def test_waste_is_all_that_was_spent_in_vain() -> None:
-    """The model works from the transcript on until the user goes on."""
+def test_waste_is_all_discarded_work() -> None:
+    """The model works from the transcript until the user resumes."""
     engines = sure_of_more("I want the")
     engines.llm.first_s = 0.5
     story = perform("0 768 I want the\n1056 512 blue ball.", engines)
@@ -140,9 +140,7 @@ def test_waste_is_all_that_was_spent_in_vain() -> None:
 
 
 @pytest.mark.parametrize(("word_scales", "turns"), [({"en": UNMEASURED}, 1), ({}, 2)])
-def test_a_slow_judgement_is_waited_for_where_one_will_come(
-    word_scales: dict[str, WordScale], turns: int
-) -> None:
+def test_a_slow_judgement_is_waited_for(word_scales: dict[str, WordScale], turns: int) -> None:
     engines = cast(llm=brain(read_s=0.8, first_s=0.85))
     engines.word_scales = word_scales
     engines.turn.probabilities["Please ask her to."] = 0.98
@@ -151,7 +149,7 @@ def test_a_slow_judgement_is_waited_for_where_one_will_come(
     assert len(story.events(events.SpeechStopped)) == turns
 
 
-def test_a_slow_model_is_not_waited_for_with_the_commit() -> None:
+def test_a_commit_does_not_wait_for_a_slow_model() -> None:
     story = perform(f"0 640 {TIME}", cast(llm=brain(first_s=0.6)))
     end = story.end_ms()
     assert end < 733 + 600
@@ -165,8 +163,9 @@ def test_a_slow_model_is_not_waited_for_with_the_commit() -> None:
     """)
 
 
-def test_a_slow_voice_makes_no_gap_that_it_can_avoid() -> None:
-    """Each word of 200 ms takes 250 ms to make: the listener waits 50 ms for each but the first."""
+def test_a_slow_voice_makes_no_avoidable_gap() -> None:
+    """Each word of 200 ms takes 250 ms to make: the listener waits 50 ms for every word but the
+    first."""
     story = perform(f"0 640 {TIME}", cast(tts=voice(per_word_s=0.25)))
     audio = max(story.end_ms(), 834 + 81)
     assert [row for row in story.table() if "audio" in row or "completed" in row] == lines(f"""
@@ -177,7 +176,7 @@ def test_a_slow_voice_makes_no_gap_that_it_can_avoid() -> None:
     """)
 
 
-def test_a_first_clause_is_spoken_while_the_rest_is_thought_and_nothing_is_torn() -> None:
+def test_a_first_clause_is_spoken_before_the_rest_is_written() -> None:
     engines = cast()
     engines.llm.deltas = ("It is noon, ", 0.4, "so let us eat. ")
     story = perform(f"0 640 {TIME}", engines)
@@ -245,7 +244,7 @@ def test_new_instructions_in_a_pause_replace_the_reply_behind_its_gate() -> None
 
 
 def test_an_item_that_is_deleted_in_a_pause_is_not_answered() -> None:
-    """The reply behind its gate has read it; the one that is given has not."""
+    """The reply behind its gate read the item; the one that is given did not."""
     content = [{"type": "input_text", "text": "My name is Ann."}]
     item = {"id": "mine", "type": "message", "role": "user", "content": content}
     script = f"""
@@ -259,8 +258,8 @@ def test_an_item_that_is_deleted_in_a_pause_is_not_answered() -> None:
     assert len(story.events(events.ReplyStarted)) == 1
 
 
-def test_a_response_that_is_asked_for_in_a_pause_is_given_beside_the_one_behind_its_gate() -> None:
-    """It answers what was said before; the turn is answered when it has ended."""
+def test_a_response_requested_in_a_pause_does_not_replace_the_speculative_one() -> None:
+    """It answers what was said before; the turn gets its answer when it ends."""
     story = perform(f"0 640 {TIME}\n800 > response.create", sure_of_more(TIME))
     end = story.end_ms()
     assert end > 982 + LAST_MS, "the asked one is over by then"
@@ -281,8 +280,8 @@ def test_a_response_that_is_asked_for_in_a_pause_is_given_beside_the_one_behind_
     """)
 
 
-def test_without_interruption_an_answer_goes_on_and_the_next_turn_gets_its_own() -> None:
-    """Such an answer leaves in one burst, so the client may still play it."""
+def test_without_interruption_both_turns_are_answered() -> None:
+    """An uninterruptible answer is sent in one burst, so the client may still be playing it."""
     engines = cast(llm=brain(per_token_s=0.6))
     engines.llm.deltas = ("I am here. ", "And I stay. ")
     story = perform(

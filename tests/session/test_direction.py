@@ -20,7 +20,7 @@ FRONT = SessionSettings(accept=Sector(90, 60))
 
 
 @given(st.floats(0, 360), st.floats(1, 360), st.floats(-180, 180))
-def test_a_sector_is_what_is_near_its_centre(centre: float, width: float, off: float) -> None:
+def test_a_sector_holds_angles_near_its_centre(centre: float, width: float, off: float) -> None:
     inside = (centre + off) % 360 in Sector(centre, width)
     if abs(abs(off) - width / 2) > 1e-6:
         assert inside == (abs(off) < width / 2)
@@ -32,7 +32,7 @@ def test_the_newest_speech_counts() -> None:
     told.note(Direction(40.0, speech=True), 0.0)
     told.note(Direction(170.0, speech=False), 0.1)
     assert told.now_deg(0.2) == told.lately_deg(0.2) == 40.0
-    assert (told.now_deg(0.5), told.lately_deg(0.5)) == (None, 40.0)  # of somebody before
+    assert (told.now_deg(0.5), told.lately_deg(0.5)) == (None, 40.0)  # an earlier speaker's
     assert told.lately_deg(1.6) is None
 
 
@@ -46,7 +46,7 @@ def test_without_an_array_all_speech_counts() -> None:
     assert not told.elsewhere(0.3)
     told.note(Direction(80.0, speech=False), 0.6)
     assert told.elsewhere(0.6)
-    assert not told.elsewhere(1.7)  # it is gone
+    assert not told.elsewhere(1.7)  # no reading any more
 
 
 async def speak(played: Scene, azimuth_deg: float | None, seconds: float = 1.0) -> None:
@@ -77,7 +77,7 @@ async def test_speech_from_elsewhere_is_not_answered(azimuth_deg: float | None, 
 
 
 @in_virtual_time
-async def test_an_open_turn_is_heard_to_its_end_from_wherever() -> None:
+async def test_an_open_turn_takes_speech_from_any_direction() -> None:
     async with scene(settings=FRONT) as played:
         await speak(played, 90.0, 0.5)
         await speak(played, 200.0, 2.0)
@@ -87,7 +87,7 @@ async def test_an_open_turn_is_heard_to_its_end_from_wherever() -> None:
 
 
 @in_virtual_time
-async def test_a_turn_ends_when_the_microphone_is_gone_and_the_array_is_not() -> None:
+async def test_a_turn_ends_when_only_the_microphone_stalls() -> None:
     async with scene() as played:
         await speak(played, 90.0, 1.0)
         for _ in range(40):
@@ -96,7 +96,7 @@ async def test_a_turn_ends_when_the_microphone_is_gone_and_the_array_is_not() ->
     assert len(played.events(ReplyFinished)) == 1
 
 
-def test_the_wire_has_it_where_it_is_known() -> None:
+def test_a_known_direction_is_sent() -> None:
     client = Client()
     sent = client.apply(
         events.SpeechStarted("a", 0),

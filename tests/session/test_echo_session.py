@@ -1,4 +1,4 @@
-"""A session whose client hears what it plays: real Silero, a person's recording as the voice."""
+"""A session whose client hears its own playback: real Silero, a person's recording as the voice."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _LINE = "and so it went on and on until it came to the end of it, "
 STORY = tuple(f"{word} " for word in (_LINE * 3).split())
 """12 s of speech."""
 SILENT_SAMPLES = 3 * LISTEN_RATE // 10
-"""Before the first word of "beckett"."""
+"""Silence before the first word of "beckett"."""
 UP_S = 0.02
 LATE_S = 0.25
-"""From sending a sound to hearing it, a room's 5 ms apart."""
+"""From sending a sound to hearing it, without the room's 5 ms."""
 
 
 @dataclass
 class RecordedTts:
-    """Says what comes next of a recording, 0.3 s for a word."""
+    """Plays a recording on from where it stopped, 0.3 s per word."""
 
     pcm: Pcm
     rate: int = LISTEN_RATE
@@ -75,7 +75,7 @@ def llm() -> ScriptedLlm:
 async def talk(
     played: Scene, room_client: RoomClient, seconds: float, answers_at: set[int]
 ) -> None:
-    """Ask for answers at these seconds; play and hear in 20 ms pieces."""
+    """Request answers at these seconds; play and record in 20 ms pieces."""
     seen = 0
     for start in range(0, round(seconds * LISTEN_RATE), PIECE):
         if start % LISTEN_RATE == 0 and start // LISTEN_RATE in answers_at:
@@ -86,7 +86,7 @@ async def talk(
 
 
 def follow(log: Sequence[Published], seen: int, room_client: RoomClient) -> int:
-    """The client does what it is told; gives how many events it has seen."""
+    """Let the client act on the new events; returns how many it has seen."""
     for at, event in log[seen:]:
         match event:
             case ReplyAudio():
@@ -97,7 +97,7 @@ def follow(log: Sequence[Published], seen: int, room_client: RoomClient) -> int:
 
 
 @in_virtual_time
-async def test_a_robot_that_hears_itself_goes_on(vad: InlineVad) -> None:
+async def test_a_robot_does_not_interrupt_itself(vad: InlineVad) -> None:
     stt = ScriptedStt(texts=("a sentence that is not in the answer",))
     async with scene(settings=HEARD, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
         await talk(played, client(), 32.0, {1, 16})
@@ -117,7 +117,7 @@ async def test_a_robot_that_hears_itself_goes_on(vad: InlineVad) -> None:
     ],
 )
 @in_virtual_time
-async def test_nor_does_it_answer_itself_where_nothing_is_weighed(
+async def test_a_robot_does_not_answer_itself_with_any_barge_in_policy(
     vad: InlineVad, policy: PolicyName, detection: TurnDetection
 ) -> None:
     settings = SessionSettings(echo=Echo(cancel="auto"), barge_in=BargeIn(policy=policy))
@@ -134,7 +134,7 @@ async def test_nor_does_it_answer_itself_where_nothing_is_weighed(
 
 
 @in_virtual_time
-async def test_without_it_the_robot_talks_to_itself(vad: InlineVad) -> None:
+async def test_without_echo_cancelling_the_robot_answers_itself(vad: InlineVad) -> None:
     stt = ScriptedStt(texts=("something else that nobody has said here",))
     settings = SessionSettings(echo=Echo(cancel="never"))
     async with scene(settings=settings, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
@@ -154,7 +154,7 @@ async def test_without_it_the_robot_talks_to_itself(vad: InlineVad) -> None:
 async def test_the_first_answer_of_a_session_can_be_interrupted(
     vad: InlineVad, echo: bool, cancel: Literal["never", "auto"], begin: float, within_s: float
 ) -> None:
-    """It begins at 1.1 s."""
+    """The answer begins at 1.1 s."""
     settings = SessionSettings(echo=Echo(cancel=cancel))
     stt = ScriptedStt(texts=("Stop it, please.",))
     async with scene(settings=settings, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:

@@ -1,4 +1,4 @@
-"""The test kit as a stranger uses it: the scene of docs/contributing.md, engines of their own."""
+"""The test kit as other projects use it: the scene of docs/contributing.md, third-party engines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUESTION = (say(1.0), silence(3.0))
 
 
 def example(path: str) -> Any:
-    """A module of ``examples``, which is on no path."""
+    """A module from ``examples``, which is not on the path."""
     file = ROOT / "examples" / path
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec
@@ -32,7 +32,7 @@ def example(path: str) -> Any:
     return module
 
 
-def test_the_scene_of_the_page() -> None:
+def test_the_documented_scene_runs() -> None:
     page = (ROOT / "docs" / "contributing.md").read_text()
     (source,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names: dict[str, Any] = {}
@@ -40,7 +40,7 @@ def test_the_scene_of_the_page() -> None:
     names["test_a_question_is_answered"]()
 
 
-def test_a_voice_of_ones_own_speaks() -> None:
+def test_a_third_party_voice_speaks() -> None:
     chirping = example("chirping_voice/chirping_voice.py")
     voice = chirping.ChirpingVoice(chirping.Options())
     played = play(*QUESTION, silence(2.0), tts=stage(Kind.TTS, voice))
@@ -50,7 +50,7 @@ def test_a_voice_of_ones_own_speaks() -> None:
     assert played.audio_s > 1.0
 
 
-def test_a_model_of_ones_own_answers() -> None:
+def test_a_third_party_model_answers() -> None:
     parrot = example("parrot/parrot.py").Parrot()
     stt = ScriptedStt(("I like crackers.",))
     played = play(*QUESTION, stt=stt, llm=stage(Kind.LLM, parrot))
@@ -61,13 +61,13 @@ def test_a_model_of_ones_own_answers() -> None:
     assert "".join(written.words) == "You said: Polly?"
 
 
-def test_a_recogniser_of_ones_own_listens() -> None:
+def test_a_third_party_recogniser_listens() -> None:
     claps = example("parrot/clap_counter.py")
     options = SimpleNamespace(loud=2000)
     played = play(*QUESTION, stt=stage(Kind.STT, claps.build(options, None)))
     assert played.transcripts == ["one"]
 
 
-def test_an_engine_that_lacks_something_is_refused() -> None:
+def test_an_incomplete_engine_is_refused() -> None:
     with pytest.raises(EngineError, match="could not be built"):
         stage(Kind.TTS, object())

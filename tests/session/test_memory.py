@@ -1,4 +1,4 @@
-"""What a conversation keeps, and how another session goes on with it."""
+"""What a conversation keeps, and how another session continues it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.quick
 
 
 def left_by(*acts: Act, **options: object) -> Memory:
-    """The memory of a session whose client was lost after this."""
+    """The memory of a session that lost its client after these acts."""
     kept: list[Memory] = []
     play(*acts, lambda played: kept.append(played.session.release()), **options)
     return kept[0]
@@ -48,7 +48,7 @@ def left_by(*acts: Act, **options: object) -> Memory:
 # --- going on ----------------------------------------------------------------------------------
 
 
-def test_a_session_goes_on_with_the_memory_of_another() -> None:
+def test_a_session_continues_from_anothers_memory() -> None:
     long = tuple(f"word{n} " for n in range(40))
     llm = ScriptedLlm(answers=[long, long])
     memory = left_by(say(1.0), silence(4.0), llm=llm)
@@ -64,8 +64,8 @@ def test_a_session_goes_on_with_the_memory_of_another() -> None:
     assert llm.opened == 0
 
 
-def test_a_client_that_comes_back_may_say_again_what_was_there() -> None:
-    """Some clients (LiveKit) send their items again after a reconnect, with the ids they had."""
+def test_a_reconnecting_client_may_resend_its_items() -> None:
+    """Some clients (LiveKit) resend their items after a reconnect, with the old ids."""
     memory = left_by(write("One", "a"), write("Two", "b"), config=PUSH_TO_TALK)
     again = [("b", "Two", "1"), ("b", "Two", "2"), ("a", "Other", "3")]
     items = [AddItem(text_item(item_id, text), event_id=event) for item_id, text, event in again]
@@ -75,7 +75,7 @@ def test_a_client_that_comes_back_may_say_again_what_was_there() -> None:
     assert [item.id for item in memory.chat.items] == ["a", "b"]
 
 
-def test_a_history_that_is_replayed_stands_once_in_the_prompt() -> None:
+def test_a_replayed_history_is_once_in_the_prompt() -> None:
     llm = ScriptedLlm()
     asks = write("One", "a"), write("And a half", "b"), CreateResponse(), silence(4.0)
     memory = left_by(*asks, config=PUSH_TO_TALK, llm=llm)
@@ -110,7 +110,7 @@ def test_speech_ends_the_replay() -> None:
     assert "new" in memory.chat
 
 
-def test_speech_unread_when_the_client_was_lost_is_read_when_it_comes_back() -> None:
+def test_speech_without_a_transcript_is_recognised_after_a_reconnect() -> None:
     spoken = (AppendAudio(Noise(1)(9000, 8_000), 16_000), CommitAudio())
     memory = left_by(*spoken, config=PUSH_TO_TALK, stt=ScriptedStt(takes_s=9.0))
     second = play(silence(1.0), config=PUSH_TO_TALK, memory=memory)
@@ -125,7 +125,7 @@ def pictures(chat: Chat) -> list[str | None]:
     return [item.parts[0].url for item in chat.items]  # type: ignore[union-attr]
 
 
-def test_pictures_go_when_there_are_too_many() -> None:
+def test_old_pictures_are_dropped_when_there_are_too_many() -> None:
     chat = Chat()
     for n in range(4):
         chat.add(MessageItem(f"p{n}", "user", (ImagePart(f"data:{n}"), TextPart("look"))))
@@ -137,7 +137,7 @@ def test_pictures_go_when_there_are_too_many() -> None:
     assert pictures(chat) == [None] * 5 + [huge], "however large, the newest one stays"
 
 
-def test_where_pictures_stand_in_a_prompt() -> None:
+def test_a_picture_keeps_its_place_in_the_prompt() -> None:
     shown = MessageItem("a", "user", (TextPart("Look:"), ImagePart("data:1"), TextPart("nice?")))
     again = MessageItem("b", "user", (ImagePart(None), AudioPart(None), TextPart("And that?")))
     (message,) = prompt("", [shown, again])

@@ -1,4 +1,4 @@
-"""Audio on its way in: none of it is lost, heard twice or kept too long. Virtual time."""
+"""Incoming audio is never lost, heard twice or kept too long. Virtual time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_a_burst_of_audio_lets_others_run() -> None:
         listener = played.session._listener
         await played.session.submit(AppendAudio(np.zeros(16_000 * 30, np.int16), 16_000))
         await played.settle()
-        # Others have had 50 turns; most of the burst still waits.
+        # Other tasks have run 50 times; most of the burst still waits.
         assert 0 < listener.heard_end < 16_000 * 3
         for _ in range(100):
             await played.settle()
@@ -86,7 +86,7 @@ async def test_a_commit_has_all_of_the_audio_to_the_sample(rate: int) -> None:
 
 
 @pytest.mark.parametrize("rate", [24_000, 8_000])
-def test_what_was_cleared_is_gone(rate: int) -> None:
+def test_cleared_audio_is_gone(rate: int) -> None:
     loud = AppendAudio(Noise(1)(9000, round(0.6 * rate)), rate)
     quiet = AppendAudio(np.zeros(rate // 2, np.int16), rate)
     stt = ScriptedStt()

@@ -1,4 +1,4 @@
-"""Who speaks: names in the conversation, and people to whom the robot does not listen."""
+"""Speakers: names in the conversation, and people whom the robot ignores."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def records(played: Scene) -> list[tuple[str, str | None, str | None]]:
     return [(each.outcome, each.speaker, each.invented) for each in found if each.item_id]
 
 
-def test_the_speaker_stands_on_the_turn_and_in_the_prompt_but_not_in_the_transcript() -> None:
+def test_the_speaker_is_in_the_turn_and_prompt_but_not_the_transcript() -> None:
     played = at_home(
         *(say(1.5, TOM), silence(5.0)),
         *(say(1.5, ANNA), silence(5.0)),
@@ -64,7 +64,7 @@ def test_the_beginning_of_the_prompt_stays_the_same() -> None:
         assert after[: len(before)] == before
 
 
-def test_nothing_is_asked_while_nobody_is_enrolled() -> None:
+def test_no_voice_is_identified_while_nobody_is_enrolled() -> None:
     speaker = ScriptedSpeaker()
     played = play(say(1.5), silence(4.0), speaker=speaker)
     assert not speaker.heard
@@ -72,8 +72,8 @@ def test_nothing_is_asked_while_nobody_is_enrolled() -> None:
     assert played.prompts[-1][-1] == ("user", "hello")
 
 
-def test_the_voice_is_looked_at_beside_the_transcript() -> None:
-    """As long as the recogniser takes longer, answers come no later."""
+def test_the_speaker_is_identified_during_recognition() -> None:
+    """While the recogniser takes longer, answers come no later."""
     firsts = []
     for options in ({}, {"speaker": ScriptedSpeaker(takes_s=0.05), "people": HOME}):
         played = play(say(1.5, TOM), silence(4.0), stt=ScriptedStt(takes_s=0.06), **options)
@@ -81,7 +81,7 @@ def test_the_voice_is_looked_at_beside_the_transcript() -> None:
     assert firsts[0] == firsts[1]
 
 
-def test_speech_that_resumes_ends_the_look_at_the_voice() -> None:
+def test_resumed_speech_cancels_the_identification() -> None:
     speaker = ScriptedSpeaker(takes_s=5.0)
     played = at_home(say(1.5, TOM), silence(0.1), say(1.5, TOM), silence(8.0), speaker=speaker)
     assert len(speaker.heard) == 2
@@ -90,7 +90,7 @@ def test_speech_that_resumes_ends_the_look_at_the_voice() -> None:
 
 
 @pytest.mark.parametrize("error", [EngineError("The engine failed"), None])
-def test_who_cannot_be_told_is_answered(error: EngineError | None) -> None:
+def test_an_unidentified_speaker_is_answered(error: EngineError | None) -> None:
     seconds = 1.5 if error else 0.3
     speaker = ScriptedSpeaker(error=error)
     played = at_home(
@@ -128,7 +128,7 @@ def test_a_stranger_does_not_end_an_answer() -> None:
     assert second.continues == first.reply_id
 
 
-def test_what_the_client_commits_counts_and_has_a_name() -> None:
+def test_committed_audio_is_kept_and_has_a_speaker() -> None:
     played = at_home(
         say(1.5, TELEVISION),
         CommitAudio(),
@@ -150,10 +150,10 @@ def test_what_the_client_commits_counts_and_has_a_name() -> None:
         ("everyone", 170.0, ("answered", None, None)),
     ],
 )
-def test_speech_from_beside_the_sector(
+def test_late_direction_decides_whether_a_turn_is_answered(
     accept: Accept, azimuth_deg: float, outcome: tuple[str, None, str | None]
 ) -> None:
-    """An array that is late: the turn has begun before the direction is known."""
+    """A late array: the turn begins before the direction is known."""
     settings = listening_to(accept, accept=Sector(90.0, 60.0))
     heard = NoteDirection(Direction(azimuth_deg, True))
     played = play(say(1.2), heard, silence(4.0), settings=settings)

@@ -1,4 +1,4 @@
-"""A client's requests, in virtual time: what is refused, how answers end, what the model reads."""
+"""Client requests in virtual time: refusals, how answers end, and what the model reads."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ SPOKEN = (SPEECH, CommitAudio())
 
 
 def recorded(item_id: str) -> AddItem:
-    """Speech that comes as an item."""
+    """An item of recorded speech."""
     part = AudioPart(None, 0.2, Recording(Noise(1)(3000, 3_200), 16_000))
     return AddItem(MessageItem(item_id, "user", (part,)), event_id=item_id)
 
@@ -186,11 +186,11 @@ def committed_id(played: Scene) -> str:
         ),
     ],
 )
-def test_what_is_refused_changes_nothing(acts, options, expect) -> None:  # type: ignore[no-untyped-def]
+def test_refused_requests_change_nothing(acts, options, expect) -> None:  # type: ignore[no-untyped-def]
     check(acts, options, expect)
 
 
-def test_a_commit_of_next_to_nothing_is_refused_and_says_why() -> None:
+def test_a_nearly_empty_commit_is_refused_with_its_length() -> None:
     played = play(silence(0.06), CommitAudio("ev_1"), config=PUSH_TO_TALK)
     assert played.refusals == [("ev_1", "input_audio_buffer_commit_empty")]
     assert "60.00ms" in played.events(events.Refused)[0].message
@@ -199,7 +199,7 @@ def test_a_commit_of_next_to_nothing_is_refused_and_says_why() -> None:
 @pytest.mark.parametrize("cancelled_at_s", [0.05, 0.5, 30.0])
 @in_virtual_time
 async def test_cancel_of_a_response_that_is_over_is_ignored(cancelled_at_s: float) -> None:
-    """0.05 s: before its first sound; 30 s: it ended by itself."""
+    """0.05 s: before its first sound; 30 s: after it ended by itself."""
     async with scene() as played:
         await played.act(*HI, wait(cancelled_at_s))
         [first] = [event.reply_id for event in played.events(events.ReplyStarted)]
@@ -212,7 +212,7 @@ async def test_cancel_of_a_response_that_is_over_is_ignored(cancelled_at_s: floa
 
 
 @in_virtual_time
-async def test_cancel_of_a_held_response_ends_it_and_one_of_a_guess_is_refused() -> None:
+async def test_cancel_ends_a_held_response_but_not_a_speculative_one() -> None:
     async with scene() as played:
         await played.act(say(1.0), silence(0.1), CancelResponse("resp_guess", event_id="e1"))
         await played.act(silence(2.0))
@@ -389,7 +389,7 @@ def test_the_model_reads(acts, options, prompt) -> None:  # type: ignore[no-unty
     ],
     ids=["nothing", "an item and a text"],
 )
-def test_a_response_out_of_band_reads_its_input_beside_the_spoken_one_and_leaves_no_trace(
+def test_an_out_of_band_response_reads_its_input_and_leaves_no_trace(
     input: tuple[object, ...], chat: list[str], prompt: list[tuple[str, str]]
 ) -> None:
     aside = replace(ASIDE, input=input, instructions="Count.")  # type: ignore[arg-type]
@@ -421,7 +421,7 @@ NOTE = AddItem(text_item("note", "It is morning.", "system"))
     ],
 )
 def test_a_template_that_wants_the_user_can_greet(name: str, asks: tuple[Act, ...]) -> None:
-    """Both the embedded model's and one at a server, which raise what they refuse."""
+    """Both the embedded model's template and a server's; each raises what it refuses."""
     source = (DATA / "chat_templates" / f"{name}.jinja").read_text()
     able, served, embedded = capabilities_of(source), compile_template(source), ChatTemplate(source)
 
@@ -435,7 +435,7 @@ def test_a_template_that_wants_the_user_can_greet(name: str, asks: tuple[Act, ..
     assert (played.statuses, "".join(played.words)) == (["completed"], GREETED)
 
 
-def test_speech_without_words_is_not_ignored_silently() -> None:
+def test_speech_without_words_is_reported() -> None:
     stt = ScriptedStt(error=EngineError("no ears"))
     played = play(*SPOKEN, CreateResponse(), silence(2.0), config=PUSH_TO_TALK, stt=stt)
     assert "could not be understood" in played.prompts[0][-1][1]
@@ -448,7 +448,7 @@ def test_session_update_warms_the_prefix() -> None:
 
 
 @in_virtual_time
-async def test_a_warm_up_that_a_reply_displaced_goes_on_after_it() -> None:
+async def test_a_displaced_warm_up_resumes_after_the_reply() -> None:
     llm = ScriptedLlm()
     async with scene(llm=llm, config=PUSH_TO_TALK) as played:
         llm.warm_s = 5.0
@@ -458,7 +458,7 @@ async def test_a_warm_up_that_a_reply_displaced_goes_on_after_it() -> None:
 
 
 @in_virtual_time
-async def test_a_speculative_answer_to_what_has_changed_since_is_thrown_away() -> None:
+async def test_a_changed_conversation_discards_the_speculative_reply() -> None:
     written = Configure(replace(VOICE, instructions="Be long.", modality="text"))
     async with scene() as played:
         await played.act(say(1.0), silence(0.18))
@@ -470,7 +470,7 @@ async def test_a_speculative_answer_to_what_has_changed_since_is_thrown_away() -
     assert played.prompts[-1] == [("system", "Be long."), rain, hello]
 
 
-def test_a_result_that_comes_two_turns_later_is_told_at_the_next_chance() -> None:
+def test_a_result_two_turns_late_is_in_the_next_prompt() -> None:
     llm = ScriptedLlm()
     output = AddItem(FunctionOutputItem("o", "call", "It will rain."))
     play(
@@ -491,7 +491,7 @@ FACT = "The tower is 71 metres high. "
 
 @pytest.mark.parametrize("results", [[600_001], [45_000], [12_000] * 4])
 @pytest.mark.parametrize("counts", [(12_000, 8192), (0, 0)])
-def test_results_that_are_too_long_are_shortened_and_the_question_stays(
+def test_results_that_are_too_long_are_shortened_and_the_question_kept(
     results: list[int], counts: tuple[int, int]
 ) -> None:
     llm = ScriptedLlm(errors=[PromptTooLong(*counts)])
@@ -541,7 +541,7 @@ def test_a_prompt_that_can_never_fit_fails_clearly() -> None:
 
 
 @in_virtual_time
-async def test_a_retrieved_item_of_speech_has_exactly_the_audio_that_was_committed() -> None:
+async def test_a_retrieved_item_has_exactly_the_committed_audio() -> None:
     async with scene() as played:
         await played.act(say(1.0), silence(5.0))
         await played.do(RetrieveItem(committed_id(played)), RetrieveItem(played.reply.items[0].id))
@@ -555,7 +555,7 @@ async def test_a_retrieved_item_of_speech_has_exactly_the_audio_that_was_committ
 
 
 @in_virtual_time
-async def test_a_client_that_knows_better_what_was_heard_overrides_our_guess() -> None:
+async def test_a_truncation_by_the_client_overrides_our_estimate() -> None:
     async with scene() as played:
         await played.act(say(1.0), silence(0.8), say(0.3))
         (finished,) = played.events(events.ReplyFinished)
@@ -576,7 +576,7 @@ async def test_a_client_that_knows_better_what_was_heard_overrides_our_guess() -
 
 @pytest.mark.parametrize("detection", [None, TurnDetection(interrupt_response=False)])
 @in_virtual_time
-async def test_what_is_being_said_can_be_cut_before_it_is_cancelled(
+async def test_an_item_can_be_truncated_before_it_is_cancelled(
     detection: TurnDetection | None,
 ) -> None:
     llm = ScriptedLlm(("One two three four. ",) * 3, per_token_s=0.5)
@@ -594,7 +594,7 @@ async def test_what_is_being_said_can_be_cut_before_it_is_cancelled(
 
 
 @in_virtual_time
-async def test_a_conversation_full_of_speech_still_takes_the_output_of_a_call() -> None:
+async def test_a_conversation_full_of_speech_still_takes_a_call_output() -> None:
     llm = ScriptedLlm(answers=[("Yes.",)] * 7, deltas=(ToolCall("look", "{}"),))
     async with scene(settings=SessionSettings(max_items=8), llm=llm) as played:
         await played.act(*(say(0.5), silence(5.0)) * 8)

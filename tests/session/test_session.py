@@ -1,4 +1,4 @@
-"""The session in virtual time: what happens, in which order, and when, to the millisecond."""
+"""The session in virtual time: events, their order and their times, to the millisecond."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_barge_in_ends_the_reply_at_once_and_history_keeps_what_was_heard() -> N
     [part], [sent] = item.parts, played.reply.items[0].parts  # type: ignore[union-attr]
     assert isinstance(part, AudioPart)
     assert isinstance(sent, AudioPart)
-    # Heard is what was sent less the lead that the client still held.
+    # Heard: what was sent less the lead that the client still held.
     assert sent.seconds - part.seconds == pytest.approx(0.06, abs=0.03)
 
 
@@ -88,7 +88,7 @@ def test_an_open_turn_that_the_client_ends_is_closed_and_not_answered(acts, name
 @pytest.mark.parametrize("at_s", np.arange(0, 3, 0.03))
 @in_virtual_time
 async def test_cancel_sweep(at_s: float) -> None:
-    """Barge in at every 30 ms: nothing is audible after, and there is exactly one end."""
+    """Barge in at every 30 ms: nothing is audible afterwards, and there is exactly one end."""
     llm = ScriptedLlm()
     async with scene(llm=llm) as played:
         await played.act(say(0.512), wait(at_s), say(0.3), silence(0.02))
@@ -120,12 +120,12 @@ def test_ending_the_session_mid_reply_leaves_nothing_behind() -> None:
 # --- words that come late ----------------------------------------------------------------------
 
 
-def test_stopped_and_committed_come_together_however_long_the_transcript_takes() -> None:
+def test_stopped_and_committed_come_together_after_a_slow_transcript() -> None:
     played = play(say(1.0), silence(4.0), stt=ScriptedStt(takes_s=2.0))
     assert played.time_of(events.SpeechStopped) == played.time_of(events.InputCommitted)
 
 
-def test_a_late_transcript_never_makes_it_talk_over_the_user() -> None:
+def test_a_late_transcript_never_starts_an_answer_over_the_user() -> None:
     stt = ScriptedStt(texts=("first", "second"), takes_s=3.0)
     acts = (say(0.5), silence(2.6), say(1.5), silence(8))
     played = play(*acts, stt=stt, turn=ScriptedTurn(probability=0.1))
@@ -170,7 +170,7 @@ def test_a_waiting_turn_is_kept_but_not_answered_once_cancelled(
     assert not played.events(events.ReplyStarted)
 
 
-def test_a_session_that_only_transcribes_tells_stable_words_and_answers_nothing() -> None:
+def test_a_transcription_session_sends_stable_words_and_no_answer() -> None:
     hypotheses = ("go", "go for", "go forward", "go forward ten", "go forward ten meters")
     stt = ScriptedStt(texts=("go forward ten meters",), partials=hypotheses)
     llm = ScriptedLlm()
@@ -216,7 +216,7 @@ def test_a_threshold_at_the_end_of_its_range_still_finds_turns(threshold: float)
         ("adaptive", commands.TurnDetection(eagerness="low"), 0.98, 0.448),
     ],
 )
-def test_what_a_client_says_about_silence_has_a_meaning(
+def test_silence_duration_and_eagerness_set_the_wait(
     policy: Policy, asked: commands.TurnDetection, probability: float, wait_s: float
 ) -> None:
     ours = Endpointing(policy=policy, clear_wait_ms=224, mean_pause_ms=3000, confidence=0.8)
@@ -245,7 +245,7 @@ async def test_after_an_idle_timeout_the_server_speaks_again() -> None:
         assert not played.events(events.IdleTimeout), "nothing has been answered yet"
         await played.act(say(1.0), silence(7.0))
     (idle,) = played.events(events.IdleTimeout)
-    # 0.3 s of audio were played from when they left.
+    # 0.3 s of audio were played from when they were sent.
     played_out = played.time_of(events.ReplyAudio) + 0.3
     ended = max(played.time_of(events.ReplyFinished), played_out)
     assert played.time_of(events.IdleTimeout) == pytest.approx(ended + 5.0, abs=0.03)
@@ -274,12 +274,12 @@ async def test_after_an_idle_timeout_the_server_speaks_again() -> None:
         ),
     ],
 )  # fmt: skip
-def test_idleness_is_counted(acts, timeouts) -> None:  # type: ignore[no-untyped-def]
+def test_only_speech_stops_the_idle_timeout(acts, timeouts) -> None:  # type: ignore[no-untyped-def]
     played = play(*acts, config=NAGGING, llm=ScriptedLlm(deltas=("Hello.",)))
     assert len(played.events(events.IdleTimeout)) == timeouts
 
 
-def test_an_engine_that_fails_is_not_asked_again_by_silence() -> None:
+def test_no_idle_timeout_follows_a_failed_answer() -> None:
     llm = ScriptedLlm(errors=[EngineError("broken")] * 9)
     played = play(commands.CreateResponse(), silence(20.0), config=NAGGING, llm=llm)
     assert len(played.events(events.ReplyFinished)) == 1

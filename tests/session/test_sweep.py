@@ -1,9 +1,8 @@
-"""The sweep: at every 20 ms of a scenario something happens that was not foreseen.
+"""The sweep: at every 20 ms of a scenario something unforeseen happens.
 
-Somebody barges in, a message of the client comes, an engine crashes, the client is gone. Whatever
-it is and whenever it comes: what was begun ends exactly once, nothing goes on at the engines,
-nobody is shown a reply that was not asked for, no word is lost or heard twice, and the next
-question is answered.
+Somebody barges in, a client message arrives, an engine crashes, the client disconnects. Whatever
+happens whenever: everything begun ends exactly once, no engine keeps working, no reply is sent that
+was not asked for, no word is lost or heard twice, and the next question is answered.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ INTERRUPTION = "Please wait now."
 
 @dataclass(frozen=True)
 class Scenario:
-    """``script``: what happens. It is disturbed at every step from ``from_ms`` to ``to_ms``."""
+    """``script``: the conversation, disturbed at every step from ``from_ms`` to ``to_ms``."""
 
     script: str
     from_ms: int
@@ -169,10 +168,10 @@ DISTURBANCES: dict[str, Disturb | None] = {
     "mute": mute,
 }
 UNDERSTOOD = frozenset({"barge-in", "cancel", "noise", "create", "instructions", "instinct crash"})
-"""After these, every word that was said has been understood."""
+"""After these, every spoken word is recognised."""
 ANSWERED = frozenset(DISTURBANCES) - {"create", "commit", "clear", "delete", "turn detection off"}
 """After these, the user's last words are answered, if only by an answer that fails. A client that
-asks for an answer itself, or takes the user's words away, gets what it asks for."""
+asks for an answer itself, or removes the user's words, gets what it asks for."""
 
 
 # --- one run -----------------------------------------------------------------------------------
@@ -223,7 +222,7 @@ def require_ends(story: Story) -> None:
 
 
 def require_rest(played: Stage, disturbance: str, by_voice: bool) -> None:
-    """All is closed and quiet, no word is lost, and nobody is left without an answer."""
+    """All is closed and idle, no word is lost, and nobody is left without an answer."""
     story = played.story
     played.wire.recorder.finish()
     require_asked(story)

@@ -1,4 +1,4 @@
-"""Changing weights in one line, and the effect on other settings."""
+"""Changing weights with one line, and its effect on other settings."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_one_line_swaps_the_model_of_the_workstation(tmp_path: Path) -> None:
     assert warnings_of(str(mine)) == []
 
 
-def test_files_that_are_written_with_the_weights_stay() -> None:
+def test_files_set_with_the_weights_are_kept() -> None:
     options = llm("reachy", "llm.weights=null", "llm.model_file=/own.gguf")
     assert (options.weights, options.model_file, options.mmproj) == (None, "/own.gguf", None)
     assert llm("reachy", "llm.gpu_layers=0").mmproj is not None

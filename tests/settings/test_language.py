@@ -1,4 +1,4 @@
-"""Which language is spoken: found out, handed to the voice, and told where it does not fit."""
+"""The spoken language: detected, passed to the voice, and reported where it does not fit."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ SENTENCES = {
 
 
 @pytest.mark.parametrize(("language", "text"), SENTENCES.items())
-def test_a_sentence_tells_its_language(language: str, text: str) -> None:
+def test_the_language_of_a_sentence_is_detected(language: str, text: str) -> None:
     assert language_of(text) == language
 
 
 @pytest.mark.parametrize(
     "text", ["", "OK.", "Berlin", "42", "...", "Reachy!", "No.", "la", "Ja!", "Um 5 Uhr.", "Hello"]
 )
-def test_what_could_be_many_languages_is_none(text: str) -> None:
+def test_an_ambiguous_text_has_no_language(text: str) -> None:
     assert language_of(text) == ""
 
 
@@ -110,7 +110,7 @@ def test_everyday_requests(language: str, text: str) -> None:
     assert language_of(f"{text} {SENTENCES[language]}") == language
 
 
-def test_all_that_is_heard_or_spoken_can_be_told() -> None:
+def test_all_supported_languages_can_be_detected() -> None:
     assert set(SENTENCES) >= set(V3_LANGUAGES) | set(LANGUAGES)
     assert set(SMALL_WORDS) <= set(SENTENCES)
 
@@ -124,7 +124,7 @@ def test_a_long_text_costs_no_more_than_a_short_one() -> None:
 
 @dataclass
 class Polyglot(ScriptedTts):
-    """Writes down in which language it is asked to speak."""
+    """Records in which language it is asked to speak."""
 
     asked: list[tuple[str, str]] = field(default_factory=list)
 
@@ -135,7 +135,8 @@ class Polyglot(ScriptedTts):
 
 
 def asked_in(language: str, *said: str, answer: str = "Um 5 Uhr.") -> list[tuple[str, str]]:
-    """What the voice is asked for when the user says so, in a conversation in ``language``."""
+    """Languages and texts that the voice gets when the user says this in a ``language``
+    conversation."""
     voice, config = Polyglot(), replace(VOICE, language=language)
     stt, llm = ScriptedStt(texts=said), ScriptedLlm(deltas=(answer,))
     turns = (say(1.0), silence(4.0)) * len(said)
@@ -148,7 +149,7 @@ def test_the_language_of_the_conversation_reaches_the_voice() -> None:
     assert asked_in("de", "What time is it?") == [("de", "Um fünf Uhr.")]
 
 
-def test_numbers_are_words_of_the_language() -> None:
+def test_numbers_become_words_of_the_language() -> None:
     (english,) = asked_in("en", "Wie spät ist es?", answer="It is 5 degrees.")
     assert english == ("en", "It is five degrees.")
     (german,) = asked_in("", "Wie warm ist es?", answer="Es sind 5 Grad.")
@@ -157,7 +158,7 @@ def test_numbers_are_words_of_the_language() -> None:
     assert swedish == ("sv", "Det är 5 grader."), "that is left to the voice"
 
 
-def test_without_one_it_is_the_language_of_what_is_answered() -> None:
+def test_without_a_setting_the_language_of_the_question_is_used() -> None:
     assert [language for language, _ in asked_in("", "What time is it?")] == ["en"]
     said = ("Wie spät ist es?", "OK.", "And where are you?")
     assert [language for language, _ in asked_in("", *said)] == ["de", "de", "en"]
@@ -193,7 +194,7 @@ class Bilingual:
 
 
 class Plain:
-    """Names no languages, and fails if it is asked for one."""
+    """Lists no languages, and fails if asked for one."""
 
     rate = 16_000
     voices = ("joe",)
@@ -221,7 +222,7 @@ async def first_samples(kind: type[Worker], build: Any, *languages: str) -> list
 
 
 @pytest.mark.parametrize("kind", [InlineWorker, ThreadWorker, ProcessWorker])
-async def test_an_engine_is_told_the_languages_that_it_speaks(
+async def test_an_engine_gets_only_languages_it_speaks(
     kind: type[Worker], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert await first_samples(kind, build_bilingual, "de", "en", "", "fr", "fr") == [1, 2, 0, 0, 0]
@@ -232,7 +233,7 @@ async def test_an_engine_is_told_the_languages_that_it_speaks(
     assert "de, en" in warned[0].message
 
 
-async def test_an_engine_that_knows_no_languages_is_told_none(
+async def test_an_engine_without_languages_gets_none(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert await first_samples(ThreadWorker, build_plain, "de", "") == [7, 7]
@@ -305,7 +306,7 @@ def test_the_language_of_a_voice_without_a_description(tmp_path: Path) -> None:
 
 
 class Clauses:
-    """A ``Qwen3Speech`` that writes down what it is to say."""
+    """A ``Qwen3Speech`` that records what it should say."""
 
     def __init__(self) -> None:
         self.said: list[ClauseRequest] = []
@@ -315,7 +316,7 @@ class Clauses:
         yield np.zeros(1920, np.int16)
 
 
-def test_qwen_is_told_the_name_of_the_language() -> None:
+def test_qwen_gets_the_name_of_the_language() -> None:
     speaker: Any = Clauses()
     tts = Qwen3Tts(speaker, ["ryan"], Qwen3TtsOptions(), "english", ["de", "en"])
     for language in ("de", "en", "", "pl"):
@@ -325,7 +326,7 @@ def test_qwen_is_told_the_name_of_the_language() -> None:
     assert names == ["german", "english", "english", "english", "english"]
 
 
-async def test_a_server_is_told_its_own_word_for_the_language() -> None:
+async def test_a_server_gets_its_own_word_for_the_language() -> None:
     far, words = FarServer("speech"), {"de": "German", "en": "English"}
     async with serving(far), running(Kind.TTS, "openai-speech", far.url, languages=words) as engine:
         for language in ("de", "fr", ""):
@@ -352,11 +353,11 @@ def warnings_of(*overrides: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", profile_names())
-def test_the_profiles_speak_what_they_hear(name: str) -> None:
+def test_the_profiles_speak_the_languages_they_recognise(name: str) -> None:
     assert language_warnings(load_settings(name, environ={}).settings, CATALOGUE) == []
 
 
-def test_a_german_conversation_with_english_ears_and_voice() -> None:
+def test_a_german_conversation_with_english_engines_is_reported() -> None:
     ears, voice = warnings_of("conversation.language=de")
     assert ears.startswith("conversation.language is 'de', but stt 'moonshine' hears only 'en'")
     assert "parakeet" in ears
@@ -364,7 +365,7 @@ def test_a_german_conversation_with_english_ears_and_voice() -> None:
     assert "espeak-ng" in voice
 
 
-def test_a_language_without_sentences_of_its_own() -> None:
+def test_a_language_without_own_sentences_is_reported() -> None:
     apology, notice = warnings_of("conversation.language=pl", PARAKEET, "tts={engine: espeak-ng}")
     assert apology == (
         "conversation.apology is English, because there is no config/languages/pl.yaml: "
@@ -377,7 +378,7 @@ def test_a_language_without_sentences_of_its_own() -> None:
     )
 
 
-def test_what_fits_is_not_spoken_of() -> None:
+def test_matching_settings_give_no_warning() -> None:
     german = ("conversation.language=de",)
     assert warnings_of(*german, PARAKEET, QWEN) == []
     assert warnings_of(*german, PARAKEET, "tts={engine: espeak-ng}") == []
@@ -387,7 +388,7 @@ def test_what_fits_is_not_spoken_of() -> None:
     assert warnings_of(*german, servers, QWEN) == []
 
 
-def test_other_mismatches() -> None:
+def test_other_mismatches_are_reported() -> None:
     polish = ("conversation.language=pl", *OWN, PARAKEET)
     (voice,) = warnings_of(*polish, QWEN)
     assert "speaks de, en, es, fr, it, ja, ko, pt, ru, zh" in voice
@@ -397,7 +398,7 @@ def test_other_mismatches() -> None:
     assert filler.startswith("conversation.filler.sentences is English")
 
 
-def test_a_server_that_is_told_languages_speaks_no_others() -> None:
+def test_a_server_with_listed_languages_speaks_no_others() -> None:
     speech = "tts={engine: openai-speech, url: 'http://h/v1', languages: {en: English}}"
     (voice,) = warnings_of("conversation.language=de", PARAKEET, speech)
     assert "speaks only 'en'" in voice

@@ -43,7 +43,7 @@ def test_the_settings_own_sentences_win_in_every_language() -> None:
     assert filled.filler_sentence(3, "de") == "Hm, mal sehen."
 
 
-def test_a_command_that_agrees_in_the_users_language_is_none() -> None:
+def test_a_backchannel_in_the_users_language_is_no_command() -> None:
     for lexicon in LEXICONS:
         found = with_all_commands(LEXICONS, lexicon.language)
         assert set(lexicon.commands) - set(lexicon.backchannels) <= set(found.commands)

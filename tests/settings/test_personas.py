@@ -43,7 +43,7 @@ def instructions_of(name: str) -> str:
     return str(read_persona(DIRECTORY, name)["instructions"].value)
 
 
-def test_there_are_some_and_the_default_is_none_of_them() -> None:
+def test_personas_are_shipped_and_none_is_the_default() -> None:
     assert 4 <= len(NAMES) <= 8
     assert settings().conversation.persona is None
     assert settings().conversation.instructions.startswith("You are Reachy, a small friendly robot")
@@ -91,7 +91,7 @@ def test_explicit_instructions_win(write: Write) -> None:
         assert found.conversation.persona == "joker"
 
 
-def test_check_tells_of_a_persona_that_is_not_used(write: Write) -> None:
+def test_check_reports_an_unused_persona(write: Write) -> None:
     mine = write("conversation:\n  instructions: Be mine.\n  persona: joker")
     done = CliRunner().invoke(cli, ["config", "check", mine])
     assert done.exit_code == 0, done.output
@@ -105,7 +105,7 @@ def test_check_tells_of_a_persona_that_is_not_used(write: Write) -> None:
     assert german.output.count("but: conversation.") == 2
 
 
-def test_explain_tells_which_file_the_words_are_from() -> None:
+def test_explain_names_the_file_of_the_persona() -> None:
     rows = {key: (value, at) for key, value, at in setting_rows(load("conversation.persona=joker"))}
     value, origin = rows["conversation.instructions"]
     assert value == instructions_of("joker")
@@ -137,7 +137,7 @@ def test_a_persona_is_a_name(value: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["summary: x", "summary: x\ninstructions: [a]\n", "a: b"])
-def test_a_broken_persona_says_what_it_must_have(text: str, tmp_path: Path) -> None:
+def test_a_broken_persona_is_refused_with_its_requirements(text: str, tmp_path: Path) -> None:
     (tmp_path / "odd.yaml").write_text(text)
     with pytest.raises(ConfigError, match="summary and instructions, as text"):
         read_persona(tmp_path, "odd")
@@ -152,7 +152,7 @@ def test_the_command_lists_them() -> None:
 @pytest.mark.parametrize(
     ("given", "language"), [("auto", ""), ("", ""), ("de", "de"), ("ast", "ast")]
 )
-def test_the_language_may_be_found_out(given: str, language: str) -> None:
+def test_the_language_may_be_auto(given: str, language: str) -> None:
     found = load(f"conversation.language='{given}'").settings.conversation
     assert found.language == language
 

@@ -64,7 +64,7 @@ def test_default_yaml_agrees_with_the_models_and_has_every_key() -> None:
         section = getattr(loaded.settings, name)
         engine = {"engine": section.engine} if name in list(Kind) else {}
         if name == Kind.LLM:
-            # They are for these weights, so other weights must not get them as a default.
+            # They belong to these weights, so other weights must not get them by default.
             section = section.model_copy(update={"adapters": ()})
         assert section == type(section)(**engine), f"{name} in default.yaml differs from {field}"
         for key, value in section.model_dump().items():
@@ -115,13 +115,13 @@ def test_each_layer_wins_over_the_one_before_and_is_remembered(write: Write) -> 
     assert [path.name for path in loaded.files] == ["default.yaml", "base.yaml", "my.yaml"]
 
 
-def test_extends_is_relative_to_the_file_that_says_it(write: Write) -> None:
+def test_extends_is_relative_to_its_file(write: Write) -> None:
     write("extends: ../base.yaml", "deeper/middle.yaml")
     write("server: {port: 5}", "base.yaml")
     assert load(write("extends: deeper/middle.yaml")).settings.server.port == 5
 
 
-def test_a_certificate_is_relative_to_the_file_that_names_it(write: Write) -> None:
+def test_a_certificate_is_relative_to_its_settings_file(write: Write) -> None:
     path = Path(write("server: {tls: {certificate: a.pem, key: b.pem}}", "deeper/my.yaml"))
     tls = load(str(path)).settings.server.tls
     assert isinstance(tls, TlsFiles)
@@ -145,7 +145,7 @@ def test_yaml_types_of_environment_and_set(write: Write) -> None:
     assert settings.conversation.instructions == "a: b = c"
 
 
-def test_other_variables_are_none_of_ours() -> None:
+def test_other_variables_are_ignored() -> None:
     assert load(None, REACHY_VOICE_OFFLINE="1", REACHY="x").settings == load().settings
 
 
@@ -171,7 +171,7 @@ def test_a_whole_section_can_be_set_at_once() -> None:
     assert settings.turn.model_dump()["probability"] == 0.5
 
 
-def test_swapping_an_engine_changes_the_weights_that_are_needed() -> None:
+def test_swapping_an_engine_changes_the_needed_weights() -> None:
     assert "smart-turn-v3.2" in load().settings.weights()
     assert "smart-turn-v3.2" not in load(None, "turn.engine=silence").settings.weights()
 
@@ -259,11 +259,11 @@ def test_all_mistakes_at_once(write: Write) -> None:
     ("text", "line"),
     [("a: [1\nb: 2", 2), ("server:\n\tport: 1", 2), ("a: 1\nb: 2\na: 3", 3), ("a: *nothing", 1)],
 )
-def test_yaml_that_is_none(write: Write, text: str, line: int) -> None:
+def test_invalid_yaml_is_an_error(write: Write, text: str, line: int) -> None:
     assert f"my.yaml:{line} is not valid YAML" in error(write(text))
 
 
-def test_other_files_that_are_no_settings(write: Write, tmp_path: Path) -> None:
+def test_files_without_settings_are_errors(write: Write, tmp_path: Path) -> None:
     assert "not a YAML mapping" in error(write("- a\n- b"))
     assert "is not valid YAML" in error(write("a: \x00"))
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
@@ -271,27 +271,27 @@ def test_other_files_that_are_no_settings(write: Write, tmp_path: Path) -> None:
     assert "gone.yaml does not exist" in error("gone.yaml")
 
 
-def test_profiles_that_do_not_exist(write: Write) -> None:
+def test_a_missing_profile_is_an_error(write: Write) -> None:
     assert "Did you mean 'espeak'?" in error("espaek")
     assert "my.yaml:2: There is no profile called 'nope'" in error(write("\nextends: nope"))
     assert "my.yaml:1: extends must be" in error(write("extends: [a, b]"))
 
 
-def test_profiles_in_a_circle(write: Write) -> None:
+def test_circular_profiles_are_an_error(write: Write) -> None:
     write("extends: ./my.yaml", "other.yaml")
     assert "my.yaml -> other.yaml -> my.yaml" in error(write("extends: ./other.yaml"))
 
 
 @pytest.mark.parametrize("text", ["server.port", "=3", "server.=3", ".port=3"])
-def test_a_set_that_is_none(text: str) -> None:
+def test_a_malformed_set_is_an_error(text: str) -> None:
     assert "not section.key=value" in error(None, text)
 
 
-def test_a_set_with_broken_yaml() -> None:
+def test_a_set_with_broken_yaml_is_an_error() -> None:
     assert "--set server.port:1 is not valid YAML" in error(None, "server.port=[1")
 
 
-def test_a_set_into_a_scalar() -> None:
+def test_a_set_into_a_scalar_is_an_error() -> None:
     (problem,) = problems(None, "server.port.x=1")
     assert problem.startswith("--set server.port.x: server.port: input should be a valid integer")
 

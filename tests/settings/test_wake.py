@@ -1,4 +1,4 @@
-"""The section ``wake``: what it demands, and what does not fit it."""
+"""The section ``wake``: its requirements, and settings that conflict with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.quick
     "wrong",
     ["wake.mode=sometimes", "wake.engine=x", "wake.words=[]", "wake.follow_up_s=0", "wake.on=true"],
 )
-def test_values_that_cannot_be(wrong: str) -> None:
+def test_invalid_values_are_refused(wrong: str) -> None:
     with pytest.raises(ConfigError, match="wake"):
         load_settings(None, [wrong], {})
 

@@ -1,4 +1,4 @@
-"""Announcements: when they begin, what ends them, and what the caller and the model learn."""
+"""Announcements: when they begin, what ends them, and what caller and model are told."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ PIECE = AppendAudio(Noise(1)(3000, 8_000), 16_000)
 
 
 class Callers:
-    """Those who want something said, and what they were told."""
+    """Callers of announcements and their results."""
 
     def __init__(self) -> None:
         self.tasks: list[asyncio.Task[AnnouncementEnd]] = []
@@ -87,7 +87,7 @@ Row = tuple[tuple[Act, ...], dict[str, Any], list[tuple[str, str]], list[str]]
 
 
 def rows(callers: Callers) -> dict[str, Row]:
-    """Acts, options, what the callers are told, and all that is said."""
+    """Acts, options, the callers' results, and all that is said."""
     dinner, greeting = callers.wants(), "Hello there, my friend. How are you?"
     busy = callers.wants(within_s=2.0)
     long_tts = {"tts": ScriptedTts(seconds_per_word=0.3)}
@@ -196,7 +196,7 @@ def rows(callers: Callers) -> dict[str, Row]:
 
 
 @pytest.mark.parametrize("name", rows(Callers()))
-def test_what_becomes_of_an_announcement(name: str) -> None:
+def test_an_announcement_ends_as_expected(name: str) -> None:
     callers = Callers()
     acts, options, told, words = rows(callers)[name]
     played = play(*acts, **options)
@@ -258,7 +258,7 @@ def test_the_model_knows_what_was_announced(then: tuple[Act, ...], last: tuple[s
 
 
 def test_a_question_and_its_answer_stay_together() -> None:
-    """The client answers by itself, and asks for the answer while the announcement is said."""
+    """The client requests answers itself, here during the announcement."""
     callers = Callers()
     acts = say(1), silence(2.5), callers.wants(), silence(0.9), CreateResponse(), silence(8)
     played = play(*acts, config=NO_ANSWERS, stt=ScriptedStt(("What time is it?",)))
@@ -268,8 +268,8 @@ def test_a_question_and_its_answer_stay_together() -> None:
     assert len(played.events(SpeechStarted)) == 1
 
 
-def test_an_answer_that_the_client_asks_for_is_given_after_it() -> None:
-    """Even if the conversation awaits none: a greeting, for example."""
+def test_a_requested_answer_follows_the_announcement() -> None:
+    """Even if the conversation awaits no answer: a greeting, for example."""
     callers = Callers()
     greet = CreateResponse(ResponseOptions(instructions="Greet the user."))
     played = play(wait(2), callers.wants(), wait(0.5), greet, wait(9))
@@ -281,7 +281,7 @@ def test_an_answer_that_the_client_asks_for_is_given_after_it() -> None:
 DANCE = Tool("dance", "", {"type": "object"})
 
 
-def test_a_call_of_the_client_and_its_answer_stay_together() -> None:
+def test_a_client_call_and_its_answer_stay_together() -> None:
     callers = Callers()
     llm = ScriptedLlm(answers=[(ToolCall("dance", "{}"),)], deltas=("Done.",))
 
@@ -300,7 +300,7 @@ def test_a_call_of_the_client_and_its_answer_stay_together() -> None:
     assert [text.strip() for text in played.words] == [DINNER, "Done."]
 
 
-def test_a_call_of_the_server_is_answered_after_it() -> None:
+def test_a_server_call_is_answered_after_the_announcement() -> None:
     callers = Callers()
     server = ScriptedToolServer(takes_s=2.5, result=CallResult("Rain."))
     llm = ScriptedLlm(answers=[(ToolCall("forecast", "{}"),)], deltas=("It rains.",))

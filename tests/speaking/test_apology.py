@@ -56,7 +56,7 @@ def broken() -> ScriptedLlm:
 
 
 def kept(tts: Any, sentence: str = SORRY) -> KeptSentences:
-    """The voice with the sentence that it made in advance."""
+    """The voice, with the sentence synthesised in advance."""
     voice = KeptSentences(tts, {sentence: ""})
     run_virtual(voice.keep())
     return voice
@@ -161,7 +161,7 @@ def test_the_apology_is_sent_before_the_player_runs_dry() -> None:
     assert min(left_s[1:]) > 0.01
 
 
-def test_a_failure_in_the_middle_of_an_answer_gets_an_item_of_its_own() -> None:
+def test_an_apology_in_mid_answer_is_a_separate_item() -> None:
     llm = ScriptedLlm(["Hello there, my friend. ", "And ", "so ", "on."])
     tts = ScriptedTts(errors=[None, BROKEN])
     it = play(*HI, wait(8), settings=APOLOGISING, llm=llm, tts=tts)
@@ -184,7 +184,7 @@ def test_a_failure_in_the_middle_of_an_answer_gets_an_item_of_its_own() -> None:
 # --- what was kept -----------------------------------------------------------------------------
 
 
-def test_a_voice_that_fails_says_the_sentence_that_was_kept() -> None:
+def test_a_failing_voice_says_the_kept_sentence() -> None:
     tts = ScriptedTts()
     voice = kept(tts)
     tts.error = BROKEN
@@ -194,7 +194,7 @@ def test_a_voice_that_fails_says_the_sentence_that_was_kept() -> None:
     assert it.ends == [("failed", "It broke")]
 
 
-def test_a_voice_that_is_stuck_says_what_was_kept() -> None:
+def test_a_stuck_voice_says_the_kept_sentence() -> None:
     tts = MoodyTts()
     voice = kept(tts)
     tts.moods = ["stuck"] * 9
@@ -221,12 +221,12 @@ async def test_a_sentence_that_cannot_be_kept_is_tried_again() -> None:
 
 @pytest.mark.parametrize("sentences", [{"One moment.": "", SORRY: "en"}, {}])
 @pytest.mark.parametrize(("rtf", "warns"), [(0.5, False), (2.5, True)])
-def test_the_voices_speed_is_measured_before_anybody_speaks(
+def test_the_voices_speed_is_measured_at_the_start(
     rtf: float, warns: bool, sentences: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     class Slow(ScriptedTts):
         async def synthesize(self, request: SpeechRequest, work: Work) -> Any:
-            await asyncio.sleep(60.0)  # its turn comes late
+            await asyncio.sleep(60.0)  # queued behind other work
             for _ in request.text:
                 await asyncio.sleep(rtf)
                 yield np.zeros(self.rate, np.int16)
@@ -248,7 +248,7 @@ async def test_a_voice_without_a_rate_says_no_notice() -> None:
 
 
 @in_virtual_time
-async def test_a_guess_that_fails_says_nothing_before_its_gate_opens() -> None:
+async def test_a_failed_speculative_reply_is_silent_until_its_gate_opens() -> None:
     voice = KeptSentences(ScriptedTts(), {SORRY: ""})
     await voice.keep()
     tts = ScriptedTts(error=BROKEN)
@@ -276,7 +276,7 @@ async def test_speech_over_the_apology_ends_it() -> None:
     assert all(SORRY not in text for prompt in it.prompts for _, text in prompt)
 
 
-def test_a_client_can_do_with_it_what_it_can_do_with_any_item() -> None:
+def test_an_apology_can_be_truncated_and_retrieved() -> None:
     def cut(played: Scene) -> Any:
         said = played.session.chat.items[-1].id
         return played.do(TruncateItem(said, 0, 700), RetrieveItem(said))
@@ -291,7 +291,7 @@ def test_a_client_can_do_with_it_what_it_can_do_with_any_item() -> None:
 
 @pytest.mark.parametrize("interrupted", [False, True])
 @in_virtual_time
-async def test_it_is_whole_on_the_wire(interrupted: bool) -> None:
+async def test_an_apology_conforms_to_the_protocol(interrupted: bool) -> None:
     """The conformance recorder checks order, ids and closing events."""
     cast = Cast(llm=ScriptedLlm(errors=[BROKEN] * 20))
     async with wired(cast, settings=APOLOGISING) as client:
@@ -309,7 +309,7 @@ async def test_it_is_whole_on_the_wire(interrupted: bool) -> None:
     assert "notice" not in item
 
 
-def test_the_sentence_is_in_the_voice_that_is_asked_for() -> None:
+def test_an_apology_has_the_requested_voice() -> None:
     tts = ScriptedTts()
     engines: dict[str, Any] = {"llm": broken(), "tts": tts, "kept": kept(tts)}
     config = replace(VOICE, voice="ann", speed=1.2)

@@ -1,4 +1,4 @@
-"""Which attempt it is, on its way from the reply to the engine."""
+"""The number of an attempt, passed from the reply to the engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SETTINGS = SessionSettings(watched=True, apology="Sorry.")
 
 
 class Seeded:
-    """Its sound is the number of the take."""
+    """A voice whose samples are the take's number."""
 
     rate = 16_000
     voices = ("joe",)

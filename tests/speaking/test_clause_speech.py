@@ -1,5 +1,5 @@
-"""Clauses whose speech fails, in virtual time: cut, said again, left out; the reply goes on.
-And the silence between clauses."""
+"""Clauses whose speech fails are cut, said again or left out, and the reply goes on; silence
+between clauses. In virtual time."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ WORDS = "".join(ANSWER)
 
 
 def brain() -> ScriptedLlm:
-    """It writes a sentence at a time, so slowly that each of them is a clause."""
+    """A model that writes so slowly that each sentence is a clause."""
     return ScriptedLlm(ANSWER, per_token_s=1.5)
 
 
@@ -84,7 +84,7 @@ def finished(played: Scene) -> ReplyFinished:
     return event
 
 
-def test_a_voice_that_is_fine_is_left_alone() -> None:
+def test_good_speech_is_not_repeated() -> None:
     tts = MoodyTts()
     it = ask(tts)
     assert faults(it) == []
@@ -111,12 +111,12 @@ def test_a_faulty_clause_is_said_again_and_the_unsent_rest_dropped(mood: Mood, a
     tts = MoodyTts([*["fine"] * at, mood])
     it = ask(tts)
     assert faults(it) == [(KINDS[mood], 0, False)]
-    if mood != "endless":  # until it is known, all of the clause has been heard
+    if mood != "endless":  # the whole clause is heard before the fault is known
         assert [attempt for _, attempt in tts.said].count(1) == 1
     assert written(it) == WORDS
     assert finished(it).status == "completed"
     assert tts.running == 0
-    # The voice works far ahead of the listener: hardly anything of a fault leaves.
+    # The voice works far ahead of the listener, so hardly any faulty sound is sent.
     lead_s = 0.25 if at == 0 else 0.0
     endless_s = 6.0 if mood == "endless" else 0.0
     assert usual_s - 0.2 <= it.audio_s <= usual_s + lead_s + 0.9 + endless_s
@@ -151,7 +151,7 @@ def test_unpublished_words_that_cannot_be_said_are_never_published() -> None:
     assert item.text == written(it)
 
 
-def test_only_what_was_not_heard_is_said_again() -> None:
+def test_only_unheard_words_are_said_again() -> None:
     tts = MoodyTts(["fine", "hum"], fine_s=1.5, rtf=0.95)
     it = ask(tts)
     (whole, _), (rest, attempt) = tts.said[1:3]
@@ -162,7 +162,7 @@ def test_only_what_was_not_heard_is_said_again() -> None:
     assert finished(it).status == "completed"
 
 
-def test_a_voice_that_says_nothing_useful_fails_the_reply() -> None:
+def test_a_voice_that_never_speaks_fails_the_reply() -> None:
     tts = MoodyTts(["hum", "silent"] * 20)
     it = ask(tts)
     assert finished(it).status == "failed"
@@ -170,7 +170,7 @@ def test_a_voice_that_says_nothing_useful_fails_the_reply() -> None:
     assert tts.running == 0
 
 
-def test_a_short_answer_of_which_nothing_was_said_fails() -> None:
+def test_a_short_answer_that_was_not_said_fails() -> None:
     tts = MoodyTts(["empty", "empty"])
     it = ask(tts, llm=ScriptedLlm(["Yes."]))
     assert finished(it).status == "failed"
@@ -196,7 +196,7 @@ def test_a_voice_that_stays_stuck_fails_the_reply_in_time() -> None:
 
 @in_virtual_time
 async def test_no_timeout_while_the_user_does_not_wait() -> None:
-    """A guess behind a shut gate may stand behind more urgent work for any time."""
+    """A speculative reply may wait behind more urgent work for any time."""
     tts = MoodyTts(["stuck"])
     async with gated(tts, ANSWER) as (reply, log):
         await asyncio.sleep(60)
@@ -311,7 +311,7 @@ TEXT = "First the dog ran, then it sat down. The cat slept."
         (1.5, ""),
     ],
 )
-def test_what_is_left_of_a_clause_begins_at_a_word_or_a_mark(share: float, left: str) -> None:
+def test_the_rest_of_a_clause_begins_at_a_word_or_mark(share: float, left: str) -> None:
     assert _rest_of(TEXT, share * 3.0, 3.0) == left
 
 
@@ -326,7 +326,7 @@ def test_some_last_words_are_always_said_again() -> None:
 
 
 class SelfAwareTts(MoodyTts):
-    """Fine, but for its first ``times`` takes of the second clause, which it gives up after a
+    """Speaks well, except that it gives up its first ``times`` takes of the second clause after a
     chunk."""
 
     def __init__(self, wrong: Wrong, times: int) -> None:
@@ -345,7 +345,9 @@ class SelfAwareTts(MoodyTts):
 @pytest.mark.parametrize("watched", [True, False])
 @pytest.mark.parametrize("wrong", ["runaway", "repetition"])
 @pytest.mark.parametrize("times", [1, 2])
-def test_it_is_said_again_then_left_out(wrong: Wrong, times: int, watched: bool) -> None:
+def test_a_clause_the_voice_gives_up_is_said_again_then_left_out(
+    wrong: Wrong, times: int, watched: bool
+) -> None:
     tts = SelfAwareTts(wrong, times)
     it = ask(tts, SessionSettings(watched=watched))
     assert faults(it) == [(wrong, at, at == 1) for at in range(times)]
@@ -371,7 +373,7 @@ def sound(ms: int) -> Pcm:
 
 
 def trimmed(border: Border, *chunks: Pcm) -> list[tuple[bool, int]]:
-    """(sound?, ms) of the played audio."""
+    """Runs of the played audio: whether it is sound, and its ms."""
     joint = Joint(RATE, border)
     played = np.concatenate([EMPTY, *(joint.feed(chunk) for chunk in chunks)])
     return [(loud, len(list(run))) for loud, run in itertools.groupby(played > 0)]
@@ -386,7 +388,7 @@ KEPT = (False, JOINT_KEPT_BEFORE_MS)
         # The first sound comes at once.
         (Border.SENTENCE, [quiet(50), sound(100)], [KEPT, (True, 100)]),
         (Border.SENTENCE, [np.concatenate((quiet(50), sound(100)))], [KEPT, (True, 100)]),
-        # A sentence keeps the pause that the voice gives it; where it goes on there is none.
+        # A sentence keeps the pause that the voice makes; within a sentence it is shortened.
         (Border.SENTENCE, [sound(100), quiet(400)], [(True, 100), (False, 400)]),
         (Border.WORD, [sound(100), quiet(90), quiet(90)], [(True, 100), (False, 20)]),
         (Border.CLAUSE, [sound(100), quiet(290)], [(True, 100), (False, 200)]),
@@ -406,7 +408,7 @@ def test_silence_around_a_piece(
     assert trimmed(border, *chunks) == played
 
 
-def test_a_long_silence_in_front_is_meant() -> None:
+def test_a_long_leading_silence_is_kept() -> None:
     ((loud, played_ms),) = trimmed(Border.SENTENCE, quiet(2 * JOINT_MOST_BEFORE_MS))
     assert not loud
     assert played_ms == JOINT_KEPT_BEFORE_MS
@@ -422,7 +424,7 @@ def test_a_long_silence_in_front_is_meant() -> None:
 def test_chunks_make_no_difference_and_no_sound_is_lost(
     runs: list[tuple[bool, int]], cuts: list[int], border: Border
 ) -> None:
-    # Louder or as quiet as can be: silence in front is short enough to be taken away whole.
+    # Full silence or loud sound only; leading silence is short enough to be removed entirely.
     runs = [(loud, ms if loud else min(ms, 40)) for loud, ms in runs]
     whole = np.concatenate([EMPTY, *(sound(ms) if loud else quiet(ms) for loud, ms in runs)])
     at = [0, *sorted(min(cut, len(whole)) for cut in cuts), len(whole)]

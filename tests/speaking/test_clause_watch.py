@@ -61,7 +61,7 @@ def test_a_fault_is_known_within_a_second(name: str, fine_s: float, rate: int) -
     fault = verdict(np.concatenate((fine, make(5.0, rate))), rate=rate)
     assert fault
     assert fault.kind == kind
-    # A loop begins to be one with its second copy.
+    # A loop is a fault from its second copy on.
     begins_s = fine_s + (0.9 if name == "loop" else 0.0)
     assert begins_s < fault.known_s <= begins_s + 1.0
     assert abs(fault.since_s - begins_s) <= 0.25
@@ -75,18 +75,18 @@ def test_speech_that_does_not_end_is_cut() -> None:
     assert expected_s == pytest.approx(len(TEXT) * S_PER_CHAR, rel=0.1)
     assert abs(fault.since_s - expected_s) < 0.1
     assert fault.known_s < 1.3 * expected_s + 1.0
-    # Nothing is known of the voice's pace: it may be set to a quarter.
+    # The voice's pace is unknown: it may be set to a quarter.
     lenient = verdict(speechlike(60.0, 4), known=False)
     assert lenient
     assert lenient.known_s > 4 * expected_s
 
 
-def test_what_takes_long_to_say_may_take_long() -> None:
+def test_numbers_and_units_may_take_longer() -> None:
     assert verdict(speechlike(6.0, 4), "XVF3800: 16000 Hz & 4 °C.") is None
     assert verdict(speechlike(6.0, 4), "An old man and a dog go.")
 
 
-def test_a_text_that_repeats_itself_may_sound_so() -> None:
+def test_a_repetitive_text_may_sound_repetitive() -> None:
     again = "no no no no no no no no no no no no no no no no."
     said = np.tile(speechlike(0.6, 5), 5)
     assert verdict(said, again) is None
@@ -94,14 +94,14 @@ def test_a_text_that_repeats_itself_may_sound_so() -> None:
 
 
 @pytest.mark.parametrize("word_s", [0.15, 0.2, 0.25])
-def test_the_rhythm_of_a_list_is_no_repetition(word_s: float) -> None:
-    """Short words, each another sound, with equal pauses: only how loud it is repeats."""
+def test_a_list_with_equal_pauses_is_not_a_repetition(word_s: float) -> None:
+    """Different short words with equal pauses: only the loudness repeats."""
     text = "red, green, blue, black, white, brown, pink, grey, and gold."
     words = [np.concatenate((speechlike(word_s, 20 + n), silence(0.3))) for n in range(9)]
     assert verdict(np.concatenate(words), text) is None
 
 
-def test_words_without_any_sound_are_a_fault_and_signs_are_not() -> None:
+def test_silence_is_a_fault_for_words_and_not_for_signs() -> None:
     for pcm in (EMPTY, silence(0.3)):
         fault = verdict(pcm)
         assert fault
@@ -109,7 +109,7 @@ def test_words_without_any_sound_are_a_fault_and_signs_are_not() -> None:
         assert verdict(pcm, "… !") is None
 
 
-def test_a_fault_stays_one() -> None:
+def test_a_verdict_of_fault_is_final() -> None:
     follows = watch()
     first = follows.feed(hum(2.0))
     assert first

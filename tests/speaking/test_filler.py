@@ -1,4 +1,4 @@
-"""A few words while an answer lets everybody wait."""
+"""Fillers: a few words while an answer is late."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ WITHOUT_TIME = SessionSettings(filler=Filler(sentences=SENTENCES))
         ((ToolCall("look", "{}"),), 0.1, []),
     ],
 )
-def test_without_a_time_there_is_none(
+def test_without_a_time_there_is_no_filler(
     deltas: tuple[str | ToolCall, ...], first_s: float, spoken: list[str]
 ) -> None:
     played = ask(ScriptedLlm(deltas=deltas, first_s=first_s), WITHOUT_TIME, seconds=60.0)
@@ -74,7 +74,7 @@ def test_without_a_time_there_is_none(
         *((after_ms, 5.1) for after_ms in (None, 1000, 5000, 9000)),
     ],
 )
-def test_while_a_server_loads_its_model_a_response_of_its_own_passes_the_time(
+def test_a_separate_response_fills_the_time_while_a_model_loads(
     after_ms: int | None, first_s: float
 ) -> None:
     settings = SessionSettings(filler=Filler(after_ms=after_ms, sentences=SENTENCES))
@@ -115,7 +115,7 @@ def test_an_answer_that_begins_during_the_filler_follows_it_in_the_same_response
 
 
 @pytest.mark.parametrize("first_s", [5.1, 45.0])
-def test_a_model_that_fails_after_a_long_wait_is_apologised_for(first_s: float) -> None:
+def test_an_apology_follows_a_failure_after_a_long_wait(first_s: float) -> None:
     llm = ScriptedLlm(first_s=first_s, may_load=True, errors=[EngineError("The model is gone")])
     played = ask(llm, replace(WITHOUT_TIME, apology="Sorry."), seconds=80.0)
     assert said(played) == ["Hmm, let me see.", "Sorry."]
@@ -137,8 +137,8 @@ def test_a_cancel_ends_the_wait_for_a_model(seconds: float, statuses: list[str])
     assert play(*acts, llm=llm, settings=WITHOUT_TIME).statuses == statuses
 
 
-def test_the_wait_for_a_model_begins_when_it_is_asked() -> None:
-    """The user speaks while the model is loaded for another answer."""
+def test_the_wait_for_a_model_begins_with_its_request() -> None:
+    """The user speaks while the model loads for another answer."""
     config = replace(VOICE, turn_detection=TurnDetection(interrupt_response=False))
     llm = ScriptedLlm(deltas=SLOW, first_s=45.0, may_load=True)
     loaded: Act = lambda played: setattr(llm, "first_s", 0.5)  # noqa: E731
@@ -195,7 +195,7 @@ def test_there_is_no_filler_in(  # type: ignore[no-untyped-def]
 
 
 def test_a_filler_is_not_a_whole_answer() -> None:
-    """Two answers of nothing end before it is time; the second one may end behind it."""
+    """Two empty answers end before the filler is due; the second may end after it."""
     for first_s, spoken in ((0.4, []), (0.8, ["Hmm, let me see."])):
         played = ask(ScriptedLlm(deltas=(), first_s=first_s))
         assert said(played) == spoken

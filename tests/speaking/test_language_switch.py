@@ -52,9 +52,9 @@ GERMAN = "Wie spät ist es?"
             1.0,
             ["de", "fr", "fr", "fr", "es"],
         ),
-        (("Berlin.",), "de", 1.0, ["de"]),  # the text shows none
-        (("Ja.",), "de", 0.7, ["de"]),  # the first language needs no more
-        # A word or two change the language only if that is sure.
+        (("Berlin.",), "de", 1.0, ["de"]),  # the text shows no language
+        (("Ja.",), "de", 0.7, ["de"]),  # the first language needs no more certainty
+        # A word or two change the language only if the recogniser is sure.
         ((GERMAN, "Ja."), "nl", 0.8, ["de", "de"]),  # misheard
         ((GERMAN, "OK."), "en", 0.93, ["de", "de"]),
         ((GERMAN, "Stop it."), "en", 0.9, ["de", "de"]),
@@ -68,7 +68,7 @@ GERMAN = "Wie spät ist es?"
 async def test_the_voice_follows_the_user_from_turn_to_turn(
     said: tuple[str, ...], told: str, probability: float, spoken: list[str]
 ) -> None:
-    """``told``: by the recogniser, of the last words."""
+    """``told``: the language that the recogniser reports for the last words."""
     stt = ScriptedStt(texts=said, reported={said[-1]: told}, language_probability=probability)
     voice = ScriptedTts()
     async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice) as it:
@@ -98,7 +98,7 @@ async def test_words_over_an_answer_count_in_the_users_language(over: str, statu
 
 @in_virtual_time
 async def test_the_end_of_a_turn_is_judged_by_the_words_of_its_own_language() -> None:
-    """German "die" needs another word, English "die" does not."""
+    """German "die" needs a word after it, English "die" does not."""
     waits = {}
     for text in ("Ich glaube, es ist die", "I think that it is the day we die"):
         async with scene(config=AUTO, stt=ScriptedStt(texts=(text,))) as it:

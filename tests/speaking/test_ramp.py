@@ -1,4 +1,4 @@
-"""No gap in an answer that the voice's speed allows to be without, and few joints.
+"""Answers have few joints, and no gap that the voice's speed could avoid.
 
 Whole sessions in virtual time: the real chunker, ramp, reply and pacing, over a language model and
 a voice of many speeds.
@@ -50,9 +50,10 @@ SECONDS_PER_CHAR = 0.065
 
 @dataclass
 class PacedTts(ScriptedTts):
-    """A voice of a given speed. ``chunk_s``: of audio that it gives at once; 0: a whole piece.
+    """A voice of a given speed. ``chunk_s``: seconds of audio that it yields at once; 0: a whole
+    piece.
 
-    ``stalls``: seconds that some steps take longer, one after the other.
+    ``stalls``: extra seconds of each step, one by one.
     """
 
     fixed_s: float = 0.08
@@ -73,7 +74,7 @@ class PacedTts(ScriptedTts):
 
 @dataclass
 class Told:
-    """How an answer came out."""
+    """How an answer turned out."""
 
     said: list[str]
     first_s: float
@@ -85,13 +86,13 @@ class Told:
 
     @property
     def joints(self) -> int:
-        """Where pieces meet within a sentence."""
+        """Number of borders between pieces within a sentence."""
         return sum(text[-1] not in ".!?" for text in self.said)
 
 
 def gaps_of(played: Scene) -> list[tuple[float, float]]:
-    """Silences that the listener hears because the next audio is late: seconds of sound before it,
-    and its length."""
+    """Silences that the listener hears because audio is late: seconds of sound before each, and its
+    length."""
     plays_until, heard_s, gaps = 0.0, 0.0, []
     for at, event in played.log:
         if isinstance(event, ReplyAudio):
@@ -106,8 +107,8 @@ def gaps_of(played: Scene) -> list[tuple[float, float]]:
 def told(
     tts: PacedTts, *, token_s: float = 0.02, answer: str = ANSWER, measured: bool = False
 ) -> Told:
-    """One answer, its words coming every ``token_s``, played with the usual lead. ``measured``: the
-    voice has been tried at the start, as a server does."""
+    """One answer, with a word every ``token_s``, played with the usual lead. ``measured``: the
+    voice was measured at the start, as a server does."""
 
     async def play() -> Told:
         deltas = tuple(re.findall(r"\s*\S+", answer))
@@ -130,13 +131,13 @@ def told(
 @pytest.mark.parametrize("token_s", [0.005, 0.05, 0.25])
 @pytest.mark.parametrize(("rtf", "joints"), [(0.05, 1), (0.2, 1), (0.5, 10), (0.8, 20)])
 def test_no_avoidable_gap(rtf: float, joints: int, token_s: float) -> None:
-    """A voice that gives whole pieces at once; the faster it is, the longer they are."""
+    """A voice that yields whole pieces; the faster it is, the longer they are."""
     result = told(PacedTts(rtf=rtf), token_s=token_s)
     if token_s < 0.25:
         assert result.gaps_s == []
         assert result.joints <= joints
     else:
-        # Four words a second are hardly more than are spoken; the text is late, not the voice.
+        # Four words a second are hardly faster than speech: the text is late, not the voice.
         assert sum(result.gaps_s) < 0.05
 
 
@@ -157,7 +158,7 @@ def test_a_voice_that_is_too_slow_makes_short_pieces_and_short_gaps() -> None:
 
 
 @pytest.mark.parametrize("rtf", [1.0, 2.0, 3.0])
-def test_a_streaming_voice_that_is_too_slow_waits_before_a_piece_and_not_in_it(rtf: float) -> None:
+def test_a_slow_streaming_voice_waits_between_pieces_only(rtf: float) -> None:
     result = told(PacedTts(rtf=rtf, chunk_s=0.08), measured=True)
     first_s = SECONDS_PER_CHAR * len(result.said[0])
     assert all(heard_s > first_s - 0.001 for heard_s, _ in result.gaps), "none within the first"
@@ -184,17 +185,17 @@ def test_how_much_of_a_piece_is_held_back(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_stalls_are_borne_by_what_is_ahead(seed: int) -> None:
-    """Every third step takes 0.3 s longer. After the first pieces that is ahead anyway."""
+def test_stalls_are_covered_by_the_lead(seed: int) -> None:
+    """Every third step takes 0.3 s longer. After the first pieces the lead covers that."""
     draw = random.Random(seed)
     stalls = iter([0.0, 0.0] + [draw.choice([0.0, 0.0, 0.3]) for _ in range(100)])
     result = told(PacedTts(rtf=0.1, stalls=stalls))
     assert result.gaps_s == []
 
 
-def test_a_model_that_stalls_does_not_hold_back_what_is_there() -> None:
-    """The text stops for three seconds in the middle of a long sentence: what there is of it is
-    spoken before the listener has heard all."""
+def test_a_stalled_model_does_not_hold_back_its_text() -> None:
+    """The text stops for three seconds within a long sentence: the part so far is spoken before the
+    listener runs out."""
 
     async def play() -> tuple[list[str], list[tuple[float, float]]]:
         deltas = re.findall(r"\s*\S+", "Hello there, my friend. " + ANSWER[24:])
@@ -218,7 +219,7 @@ def test_the_first_piece_is_the_shortest_that_sounds_well() -> None:
     assert slow.said[0] == "The capital of France,"
 
 
-def test_what_was_learned_serves_the_next_answer() -> None:
+def test_the_next_answer_uses_the_learned_speed() -> None:
     ramp = Ramp()
     before = ramp.longest_letters(1.0)
     for _ in range(5):
@@ -262,7 +263,7 @@ def test_the_fixed_cost_is_separated_from_the_cost_per_second() -> None:
     ),
     st.floats(0, 100),
 )
-def test_any_past_gives_a_sane_length(past: list[VoiceTiming], buffered_s: float) -> None:
+def test_any_history_gives_a_sane_length(past: list[VoiceTiming], buffered_s: float) -> None:
     ramp = Ramp()
     for spoken in past:
         ramp.learn(spoken)

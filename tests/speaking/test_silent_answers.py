@@ -1,4 +1,4 @@
-"""Inaudible answers: the model is asked once more, then the user gets a notice."""
+"""Inaudible answers: the model is asked once more; then the user hears a notice."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def texts(it: Scene) -> list[str]:
 
 
 @SILENT_TEXTS
-def test_the_model_is_asked_once_more_and_that_is_heard(cause: str) -> None:
+def test_the_model_is_asked_once_more(cause: str) -> None:
     it = ask(SILENT[cause])
     assert it.statuses == ["completed"]
     assert words(it) == "It is noon."
@@ -105,7 +105,7 @@ def test_the_model_is_asked_once_more_and_that_is_heard(cause: str) -> None:
 
 
 @SILENT_TEXTS
-def test_both_attempts_are_paid_for(cause: str) -> None:
+def test_usage_counts_both_attempts(cause: str) -> None:
     it = ask(SILENT[cause])
     generated = len(SILENT[cause]) + len(ALOUD_NOW)
     assert it.reply.usage == Usage(20, 8, 12, generated)
@@ -185,7 +185,7 @@ def test_after_two_silent_answers_the_apology_is_said(cause: str) -> None:
     assert texts(it) == ["Hi", SORRY]
 
 
-def test_the_next_prompt_has_nothing_of_it() -> None:
+def test_the_next_prompt_has_no_silent_answer() -> None:
     llm = ScriptedLlm(ALOUD_NOW, answers=[SILENT["an object"], SILENT["code"]])
     again = (commands.CreateResponse(), wait(5))
     it = play(write("Hi", "u"), *again, *again, settings=SETTINGS, llm=llm)
@@ -193,7 +193,7 @@ def test_the_next_prompt_has_nothing_of_it() -> None:
 
 
 @pytest.mark.parametrize("problem", [EngineError("It broke"), PromptTooLong(10, 5)])
-def test_a_model_that_breaks_when_it_is_asked_again(problem: Exception) -> None:
+def test_a_second_attempt_that_fails_fails_the_answer(problem: Exception) -> None:
     it = ask(("😀",), (problem,))
     assert it.ends == [("failed", str(problem))]
     assert words(it) == SORRY
@@ -230,7 +230,7 @@ def test_text_need_not_be_heard(cause: str, in_conversation: bool) -> None:
 
 
 @pytest.mark.parametrize("choice", [ToolChoice("required"), ToolChoice("named", "dance")])
-def test_an_answer_that_had_to_be_a_call_has_a_failure_of_its_own(choice: ToolChoice) -> None:
+def test_a_missing_required_call_is_not_a_silent_answer(choice: ToolChoice) -> None:
     config = replace(VOICE, tools=(DANCE,), tool_choice=choice)
     it = ask((), config=config)
     assert (it.reply.status, len(it.prompts), outcomes(it)) == ("completed", 1, [])
@@ -246,7 +246,7 @@ def test_a_call_needs_no_words() -> None:
     assert len(it.events(events.ReplyArguments)) == len(it.prompts) == 1
 
 
-def test_what_is_for_eyes_stands_where_it_was_written() -> None:
+def test_inaudible_parts_keep_their_place() -> None:
     answer = "😀 Look:\n```\na\n```\nThat is it. 👍"
     it = ask([f"{part} " for part in answer.split(" ")])
     assert words(it) == answer
@@ -308,7 +308,7 @@ def test_a_silent_speculative_reply_is_not_sent() -> None:
 
 
 @in_virtual_time
-async def test_a_guess_is_asked_again_behind_its_gate() -> None:
+async def test_a_speculative_reply_is_asked_again_behind_its_gate() -> None:
     async with gated(ScriptedTts(), ["😀"], apology=SORRY) as (reply, log):
         await asyncio.sleep(5)
         assert log == []

@@ -1,4 +1,4 @@
-"""In which pieces an answer is spoken: early at first, well always, and word for word."""
+"""How an answer is cut into spoken pieces: early at first, at good borders, word for word."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.quick
 
 
 def deltas(text: str) -> list[str]:
-    """As a model writes them: white space comes with the word behind it."""
+    """Deltas as a model writes them: white space comes with the next word."""
     return re.findall(r"\s*\S+|\s+$", text)
 
 
 def pieces(*texts: str, longest_letters: int = 0, language: str = "en") -> list[Piece]:
-    """Taken as soon as they can be."""
+    """Pieces taken as early as possible."""
     chunker = SpeechChunker(language)
     taken = []
     for text in texts:
@@ -40,7 +40,7 @@ def pieces(*texts: str, longest_letters: int = 0, language: str = "en") -> list[
 
 
 def first(text: str) -> tuple[str, int]:
-    """The first piece, and after how many words of the model it was there."""
+    """The first piece, and the number of the model's words before it."""
     chunker = SpeechChunker()
     for count, delta in enumerate(deltas(text), 1):
         chunker.feed(delta)
@@ -83,7 +83,7 @@ def test_the_first_piece_is_early_and_sounds_well(answer: str, piece: str, words
     assert first(answer) == (piece, words)
 
 
-def test_with_time_whole_sentences_are_taken_together() -> None:
+def test_whole_sentences_are_taken_together_if_there_is_time() -> None:
     text = "It is, I think, about ten metres. Is that far? Bye for now and see you."
     assert [p.text for p in pieces(text + " ", longest_letters=200)] == [text]
     assert [p.text for p in pieces(text + " ", longest_letters=60)] == [
@@ -92,7 +92,7 @@ def test_with_time_whole_sentences_are_taken_together() -> None:
     ]
 
 
-def test_a_sentence_that_is_too_long_is_cut_where_it_breathes() -> None:
+def test_a_long_sentence_is_cut_at_a_pause() -> None:
     text = "The old clock on the wall, which nobody had wound for years, began to strike twelve."
     assert [p.text for p in pieces(text, longest_letters=70)] == [
         "The old clock on the wall, which nobody had wound for years,",
@@ -100,7 +100,7 @@ def test_a_sentence_that_is_too_long_is_cut_where_it_breathes() -> None:
     ]
 
 
-def test_it_waits_for_the_rest_of_a_sentence_unless_there_is_no_time() -> None:
+def test_a_piece_waits_for_its_sentence_if_there_is_time() -> None:
     chunker = SpeechChunker()
     chunker.feed("The old clock on the wall, which nobody had wound ")
     assert chunker.take(100) is None
@@ -113,7 +113,7 @@ def test_it_waits_for_the_rest_of_a_sentence_unless_there_is_no_time() -> None:
     assert taken.text == " which nobody had wound for years and years."
 
 
-def test_what_follows_a_call_stands_apart() -> None:
+def test_text_after_a_call_is_a_separate_piece() -> None:
     chunker = SpeechChunker()
     chunker.feed("One moment")
     chunker.close()
@@ -124,7 +124,7 @@ def test_what_follows_a_call_stands_apart() -> None:
     assert chunker.is_done
 
 
-def test_what_is_not_spoken_is_a_piece_of_its_own() -> None:
+def test_unspoken_text_is_a_separate_piece() -> None:
     text = "Here it is:\n```python\nprint(1)\n```\nIt prints one."
     assert [(p.text, p.spoken) for p in pieces(*deltas(text))] == [
         ("Here it is:", "Here it is:"),
@@ -135,7 +135,7 @@ def test_what_is_not_spoken_is_a_piece_of_its_own() -> None:
 
 @pytest.mark.parametrize("indent", [None, 2])
 @pytest.mark.parametrize("size", [1, 3, 8, 1000])
-def test_json_is_not_read_out_however_it_comes(indent: int | None, size: int) -> None:
+def test_json_is_not_spoken_however_it_is_split(indent: int | None, size: int) -> None:
     value = {"name": "dance", "arguments": {"steps": [1, {"kind": "a } b", "deep": [[{}]]}]}}
     for whole in (value, [value, value], {"a": {"b": {"c": {"d": {"e": value}}}}}):
         text = f"{json.dumps(whole, indent=indent)}\nThat is it."
@@ -153,7 +153,7 @@ def test_languages_without_spaces_have_borders() -> None:
     assert len(pieces("字" * 1000, language="zh")) > 5
 
 
-def test_other_languages_get_their_numbers_as_they_are() -> None:
+def test_numbers_in_other_languages_are_unchanged() -> None:
     (piece,) = pieces("**O 15.30** jest 20 °C.", language="pl", longest_letters=100)
     assert piece.spoken == "O 15.30 jest 20 °C."
 
@@ -172,7 +172,7 @@ TEXT = st.text(alphabet="abI,. !?\n", max_size=120) | st.lists(
 
 
 @given(TEXT, st.lists(st.integers(0, 400), max_size=12), st.sampled_from([0, 20, 40, 80, 200]))
-def test_pieces_are_the_exact_text_however_it_comes(
+def test_pieces_are_the_exact_text_however_it_is_split(
     text: str, cuts: list[int], longest: int
 ) -> None:
     at = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
@@ -181,7 +181,7 @@ def test_pieces_are_the_exact_text_however_it_comes(
 
 
 @given(TEXT, st.lists(st.integers(0, 400), max_size=12))
-def test_early_pieces_do_not_depend_on_how_the_text_comes(text: str, cuts: list[int]) -> None:
+def test_early_pieces_do_not_depend_on_how_the_text_is_split(text: str, cuts: list[int]) -> None:
     at = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     split = [text[a:b] for a, b in itertools.pairwise(at)]
     assert pieces(*split, longest_letters=EARLY_LETTERS) == pieces(
@@ -199,8 +199,9 @@ def words(spoken: str) -> list[str]:
 @example("Dr. `some code` is 2026")
 @example("$ <think>no</think> | a | b |\n")
 @example("Dr. $10, (laughs) x$")
-def test_nothing_leaks_and_nothing_is_lost_at_the_borders(text: str) -> None:
-    """Letter by letter and cut as early as can be, the same words are spoken as of the whole."""
+def test_borders_lose_no_word_and_speak_no_markup(text: str) -> None:
+    """Fed letter by letter and cut as early as possible, the text speaks the same words as when
+    whole."""
     spoken = [p.spoken for p in pieces(*text)]
     assert [word for piece in spoken for word in words(piece)] == words(speakable(text))
     assert not any(re.search(r"[*_`~|\\{}\[\]<>#^]", piece) for piece in spoken)
@@ -217,7 +218,7 @@ def test_no_early_piece_ends_on_a_word_that_leans(sentence: list[str]) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 22))
-def test_a_formula_stays_whole_however_it_comes(cut: int) -> None:
+def test_a_formula_stays_whole_however_it_is_split(cut: int) -> None:
     text = r"If $x_1 < x_2$ then \(a = b\)."
     spoken = " ".join(p.spoken for p in pieces(text[:cut], *text[cut:]))
     assert words(spoken) == words("If x one is less than x two then a equals b.")
@@ -249,7 +250,7 @@ def test_an_amount_of_money_waits_for_no_second_dollar_sign(begun: str, spoken: 
         (r"So \(x^2 + \frac{1}{2", "So x squared plus one over two."),
     ],
 )
-def test_a_formula_that_is_cut_off_is_said_as_far_as_it_came(begun: str, spoken: str) -> None:
+def test_a_formula_that_is_cut_off_is_spoken_up_to_there(begun: str, spoken: str) -> None:
     (piece,) = pieces(begun)
     assert piece.spoken == spoken
 

@@ -1,4 +1,4 @@
-"""Something that runs beside a test."""
+"""Runs something in the background of a test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 @asynccontextmanager
 async def beside(life: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    """It is cancelled with the context. What it raises ends the context and is raised here."""
+    """Run it until the context ends, then cancel it. If it raises, the context ends and raises
+    that."""
     try:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(life)
@@ -19,4 +20,4 @@ async def beside(life: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[
             finally:
                 running.cancel()
     except BaseExceptionGroup as errors:
-        raise errors.exceptions[-1] from None  # the context's own, if it failed, too
+        raise errors.exceptions[-1] from None  # includes the context's own error, if it failed

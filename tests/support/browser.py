@@ -1,7 +1,7 @@
-"""Debian's Chromium, headless, with a microphone that plays a file and a loudspeaker that is kept.
+"""Debian's Chromium, headless, whose microphone plays a file and whose loudspeaker is recorded.
 
-What the page plays and what its microphone hears is kept on one clock: a script of ours taps the
-audio graph. (The page's own policy forbids that to everyone else.)
+Playback and microphone are recorded on one clock by a script of ours that taps the audio graph.
+(The page's own policy forbids that to everyone else.)
 """
 
 from __future__ import annotations
@@ -60,14 +60,15 @@ _TAP = """
 
 @dataclass
 class Visit:
-    """A page and everything that its console complained of."""
+    """A page and every complaint in its console."""
 
     page: Page
     context: BrowserContext
     complaints: list[str] = field(default_factory=list)
 
     async def tape(self, name: str) -> Pcm:
-        """What was ``played`` or ``spoken`` so far: int16 at 16 kHz, both from the same moment."""
+        """The audio ``played`` or ``spoken`` so far: int16 at 16 kHz, both starting at the same
+        moment."""
         rate = await self.page.evaluate("window.rate")
         pieces: list[Any] = await self.page.evaluate(f"tapes.{name}")
         begun = await self.page.evaluate("Math.min(...Object.values(tapes).flat().map(([t]) => t))")
@@ -85,8 +86,8 @@ class Visit:
 async def browsing(
     tmp_path: Path, said: Pcm | None = None, *, more: Sequence[str] = (), **options: Any
 ) -> AsyncIterator[Visit]:
-    """``said``: what the microphone hears once, 16 kHz; without, silence. ``options``: of the
-    browser's context."""
+    """``said``: played into the microphone once, at 16 kHz; silence if omitted. ``options``: for
+    the browser context."""
     program = shutil.which("chromium")
     if program is None:
         pytest.skip("there is no chromium; run: apt-get install chromium")

@@ -1,4 +1,4 @@
-"""A WebRTC client, by aiortc: a microphone to speak into, a data channel, and ears."""
+"""A WebRTC client on aiortc: a microphone to speak into, a data channel, and received audio."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from tests.support.scripted_server import Served
 CALLS = "/v1/realtime/calls"
 SESSION = {"type": "realtime", "instructions": "Be brief."}
 AUDIBLE = 300
-"""A frame is heard if its samples reach this."""
+"""A frame is audible if its peak reaches this."""
 LONGEST_S = 90.0
-"""Of a call; the machine may be busy."""
+"""Timeout for each step of a call; generous, since the machine may be busy."""
 
 
 def tone(phrase: str, seconds: float = 0.5) -> Pcm:
-    """Somebody says a phrase of ``tests.clients.engines``, at 48 kHz: a sine, which Opus keeps."""
+    """A phrase of ``tests.clients.engines`` as a sine at 48 kHz, which survives Opus."""
     (level,) = (level for level, known in LEVELS.items() if known == phrase)
     at = np.arange(round(seconds * RATE)) / RATE
     return np.asarray(np.sin(2 * np.pi * 400 * at) * level, dtype=np.int16)
 
 
 def heard_phrase(pcm: Pcm) -> str:
-    """The phrase of the sine in ``pcm``."""
+    """The phrase that the sine in ``pcm`` stands for."""
     loud = np.abs(pcm[: len(pcm) // 160 * 160].astype(int)).reshape(-1, 160).max(axis=1)
     loud = loud[loud > 1000]
     level = int(np.median(loud)) if len(loud) else 0
@@ -54,13 +54,13 @@ def heard_phrase(pcm: Pcm) -> str:
 
 
 def tone_cast(vad: VadStage | None = None) -> Cast:
-    """Engines that know the phrases, and take every pause for the end."""
+    """Engines that know the phrases and take every pause for the end of the turn."""
     stt = ScriptedStt(hears=heard_phrase, takes_s=0.01)
     return Cast(stt, brain_llm(), noise_tts(), ScriptedTurn(0.99, takes_s=0.0))
 
 
 class Microphone(MediaStreamTrack):
-    """Plays what is said into it in real time; else silence. ``muted``: silence in any case."""
+    """Sends what is said into it in real time, silence otherwise. ``muted``: always silence."""
 
     kind = "audio"
 
@@ -94,14 +94,14 @@ class Microphone(MediaStreamTrack):
 
 
 class Caller:
-    """One call. Its every event passes through the conformance recorder."""
+    """One call. The conformance recorder checks every event."""
 
     def __init__(self) -> None:
         self.recorder = Recorder()
         self.microphone = Microphone()
         self.location = ""
         self.heard: list[tuple[float, Pcm]] = []
-        """Each frame that came, and when."""
+        """Each received frame with its arrival time."""
         self.closed = asyncio.Event()
         self._audible = asyncio.Event()
         self._connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
@@ -150,7 +150,7 @@ class Caller:
 
     @property
     def sctp(self) -> Any:
-        """What carries the messages."""
+        """The SCTP transport under the data channel."""
         return self._connection.sctp
 
     # -- sound
@@ -161,20 +161,20 @@ class Caller:
             self._audible.set()
 
     async def hears(self) -> float:
-        """Wait for the next audible frame; when it came."""
+        """Wait for the next audible frame; returns its arrival time."""
         self._audible.clear()
         await self._audible.wait()
         return self.heard[-1][0]
 
     def audible(self, since: float = 0.0) -> list[float]:
-        """When each audible frame came, from ``since`` on."""
+        """Arrival times of the audible frames from ``since`` on."""
         return [at for at, pcm in self.heard if at >= since and np.abs(pcm).max() > AUDIBLE]
 
     # -- the network
 
     def spoil(self, loss: float, jitter_s: float, seed: int = 1) -> None:
-        """From now on, this part of all packets is lost, and the others come late by up to so
-        much, both ways."""
+        """From now on, drop this share of the packets and delay the others by up to this much, both
+        ways."""
         chance, loop = random.Random(seed), asyncio.get_running_loop()
 
         def late(pass_on: Any) -> Any:
@@ -193,12 +193,12 @@ class Caller:
         protocol.receiver.data_received = late(protocol.receiver.data_received)
 
     def mute(self) -> None:
-        """As ``sender.replaceTrack(null)``: no more packets of sound."""
+        """Like ``sender.replaceTrack(null)``: send no more audio packets."""
         (sender,) = self._connection.getSenders()
         sender.replaceTrack(None)
 
     def vanish(self) -> None:
-        """Lose the network, with no farewell."""
+        """Lose the network without closing anything."""
         for protocol in self._sockets():
             protocol.transport.abort()
 
@@ -226,7 +226,7 @@ async def post(served: Served, path: str, **options: Any) -> httpx.Response:
 
 
 async def offer() -> str:
-    """What a client offers, which then does not call."""
+    """An SDP offer from a client that never calls."""
     caller = Caller()
     try:
         return await caller.offer()
@@ -242,7 +242,7 @@ async def calling(
     headers: dict[str, str] | None = None,
     longest_s: float = LONGEST_S,
 ) -> AsyncIterator[Caller]:
-    """A call whose ``session.created`` has come. ``session``: sent as a form with the offer."""
+    """A call that has received ``session.created``. ``session``: sent with the offer as a form."""
     caller = Caller()
     try:
         offer = await caller.offer()
@@ -251,7 +251,7 @@ async def calling(
         if session is not None:
             given = headers or {}
             body = {"files": {"sdp": (None, offer), "session": (None, json.dumps(session))}}
-        async with asyncio.timeout(longest_s):  # else aiortc's threads would outlive a failure
+        async with asyncio.timeout(longest_s):  # otherwise aiortc's threads would outlive a failure
             await caller.accept(await post(served, f"{CALLS}{query}", headers=given, **body))
             assert (await caller.next())["type"] == "session.created"
             yield caller

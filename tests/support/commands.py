@@ -23,6 +23,6 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
 
 
 def run_flat(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """The same, with spaces and line ends as one space."""
+    """Like ``run``, with each run of white space as one space."""
     code, printed = run(capsys, *arguments)
     return code, " ".join(printed.split())

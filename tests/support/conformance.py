@@ -1,8 +1,8 @@
-"""Checks that server events are exactly what ``openai``'s types say, and in the order that the
-API promises; records them.
+"""Records server events and checks them against ``openai``'s types and the order that the API
+promises.
 
-Stricter than any client: no coercion, and no field that the types do not know, except the ones
-named here. The order is checked by ``invariants.Conversation``.
+Stricter than any client: no coercion, and no unknown field except those named here.
+``invariants.Conversation`` checks the order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OUR_FIELDS = {
     "input_audio_buffer.speech_started": {"direction_deg"},
     "input_audio_buffer.speech_stopped": {"direction_deg"},
 }
-"""Our extra fields, there only where a microphone array tells."""
+"""Our extra fields, present only with a microphone array."""
 
 OURS = {
     "reachy_voice.timeline",
@@ -36,7 +36,7 @@ OURS = {
     "reachy_voice.asleep",
     "reachy_voice.awake",
 }
-"""Our extra events, sent on request only."""
+"""Our extra events, sent only on request."""
 
 
 def _event_types(union: Any) -> dict[str, type[BaseModel]]:
@@ -51,10 +51,9 @@ EVENT_TYPES = _event_types(realtime_server_event.RealtimeServerEvent)
 class Recorder:
     """Collects one connection's events; ``record`` fails on the first that does not conform.
 
-    ``ordered`` False is for tests that make up events which no pipeline would send: each is
-    checked for itself only. ``whole`` True: everything comes from a real session, so every id must
-    have been told of. The order is not checked by a recorder that comes in later than
-    ``session.created``.
+    ``ordered`` False: check each event only by itself, for tests with events that no pipeline would
+    send. ``whole`` True: everything comes from a real session, so every id must have been
+    announced. A recorder that starts after ``session.created`` does not check the order.
     """
 
     def __init__(self, *, ordered: bool = True, whole: bool = False) -> None:
@@ -69,7 +68,7 @@ class Recorder:
         return [event["type"] for event in self.events]
 
     def sent(self, text: str) -> None:
-        """What the client sends: an error may name each ``event_id`` once, and no other."""
+        """Note a client event: an error may name each sent ``event_id`` once, and no other."""
         if self._told is None:
             self._told = Counter()
         try:
@@ -97,7 +96,7 @@ class Recorder:
         return event
 
     def finish(self) -> None:
-        """Call when everything has come to rest: whatever was opened must be closed."""
+        """Call when all is idle: fails if anything opened was not closed."""
         if self._conversation:
             self._conversation.finish()
 
@@ -109,7 +108,7 @@ class Recorder:
 
 
 def check(event: dict[str, Any]) -> None:
-    """One event by itself, against the types."""
+    """Check one event by itself against the types."""
     shape = EVENT_TYPES[event["type"]]
     plain = _with_standard_rates(event)
     model = shape.model_validate_json(json.dumps(plain), strict=True)
@@ -143,7 +142,7 @@ def _no_extras(value: object, path: str, allowed: set[str] | None = None) -> Non
 
 
 def _with_standard_rates(value: Any) -> Any:
-    """The one named exception: 16 and 8 kHz PCM, where the types know 24 kHz only."""
+    """The one exception: 16 and 8 kHz PCM, where the types allow only 24 kHz."""
     if isinstance(value, list):
         return [_with_standard_rates(element) for element in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Sound for the tests of the echo path: something like speech, a small room, both ends of it."""
+"""Sound for the tests of the echo path: speech-like signals, a small room, and both of its ends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.echo.kalman import BLOCK, Samples
 
 
 def speechlike(seconds: float, seed: int) -> Samples:
-    """Syllables of a buzz that glides, with hiss between them; peak 0.7. Whole blocks."""
+    """Syllables of a gliding buzz with hiss between them; peak 0.7, a whole number of blocks."""
     rng = np.random.default_rng(seed)
     count = int(seconds * LISTEN_RATE) // BLOCK * BLOCK
     time_s = np.arange(count) / LISTEN_RATE
@@ -31,7 +31,7 @@ def speechlike(seconds: float, seed: int) -> Samples:
 
 
 def room(delay_ms: float, seed: int, rt60_s: float = 0.3, level: float = 0.3) -> Samples:
-    """A direct sound and a tail."""
+    """An impulse response: direct sound and a decaying tail."""
     rng = np.random.default_rng(seed)
     count = int(min(rt60_s, 0.25) * LISTEN_RATE)
     tail = rng.standard_normal(count) * 10 ** (-3 * np.arange(count) / (rt60_s * LISTEN_RATE))
@@ -48,12 +48,13 @@ def through(sound: Samples, response: Samples) -> Samples:
 
 
 def hum(samples: int, seed: int, level: float = 1e-4) -> Samples:
-    """White noise, -80 dBFS if not told otherwise."""
+    """White noise, -80 dBFS by default."""
     return (level * np.random.default_rng(seed).standard_normal(samples)).astype(np.float32)
 
 
 def at_pace(sound: Samples, ppm: float) -> Samples:
-    """``sound`` by a clock that is so much faster; cubic between samples, the end repeated."""
+    """``sound`` resampled for a clock this much faster: cubic interpolation, the last sample
+    repeated."""
     count = len(sound)
     place = np.arange(count) * (1 + ppm * 1e-6)
     whole = np.minimum(place.astype(int), count - 3)

@@ -1,8 +1,8 @@
 """A Reachy Mini on loopback: its conversation app with ``/rpc``, and a port for its daemon.
 
 The shapes are those of reachy-mini 1.13.0 (``apps/jsonrpc_server.py``) and of the conversation app
-0.10. When it is told of a server, it connects to it as the app does: with OpenAI's client, by
-``session.update`` at once, from its own address.
+0.10. When given a server, it connects as the app does: from its own address, with OpenAI's client
+and an immediate ``session.update``.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tests.clients.robot_app import session_of
 from tests.support.far_server import free_port, listening
 
 ADDRESS = "127.0.0.2"
-"""Another one than 127.0.0.1, from which this machine's own programs come."""
+"""Differs from 127.0.0.1, the address of this machine's own programs."""
 
 HOSTED = "deployed"
 
 
 @dataclass
 class Manner:
-    """How this robot behaves. ``rpc``: what becomes of a call, by method or ``*`` for all;
-    ``blocked``: the app cannot connect, and has that error to show."""
+    """How this robot behaves. ``rpc``: outcome of a call, by method, or ``*`` for all. ``blocked``:
+    the app cannot connect and shows this error."""
 
     rpc: dict[str, Literal["silent", "close", "garbage", "other", "no result"] | dict[str, Any]] = (
         field(default_factory=dict)
@@ -44,7 +44,7 @@ class Manner:
     blocked: str | None = None
     keeps_setting: bool = True
     dies: bool = False
-    """The app answers nothing more after the setting."""
+    """The app answers nothing after the setting."""
     needs_restart: bool = False
 
 
@@ -85,7 +85,7 @@ class FakeRobot:
             task.cancel()
 
     async def restart_app(self) -> None:
-        """By hand."""
+        """Restart it, as a person would by hand."""
         await self.stop_app()
         self.manner.needs_restart = False
         await self.run_app()
@@ -113,7 +113,7 @@ class FakeRobot:
         mood = self.manner.rpc.get(method) or self.manner.rpc.get("*")
         match mood:
             case "silent":
-                await websocket.receive_text()  # until the caller has had enough
+                await websocket.receive_text()  # until the caller gives up
             case "close":
                 await websocket.close(1011)
                 raise WebSocketDisconnect(1011)
@@ -198,14 +198,14 @@ class FakeRobot:
                 await connection.session.update(session=asked)
                 while True:
                     await connection.recv_bytes()
-        except Exception as error:  # the app shows whatever it was
+        except Exception as error:  # the app shows any error
             self.error = f"{type(error).__name__}: {error}"
         finally:
             self.connected, self.state = False, "disconnected"
 
 
 def unknown_method(method: str) -> dict[str, Any]:
-    """As ``JsonRpcServer`` of reachy-mini says it."""
+    """The error as reachy-mini's ``JsonRpcServer`` words it."""
     data = {"reason": "method_not_found"}
     return {"error": {"code": -32601, "message": f"unknown method: {method}", "data": data}}
 
@@ -222,8 +222,8 @@ async def fake_robot(
     app: bool = True,
     daemon: bool = True,
 ) -> AsyncIterator[FakeRobot]:
-    """A robot whose conversation app runs, or does not; whose daemon can be reached, or cannot, as
-    that of a Reachy Mini Lite on another machine."""
+    """A robot. ``app``: its conversation app runs. ``daemon``: its daemon can be reached; that of a
+    Reachy Mini Lite on another machine cannot."""
     robot = FakeRobot(manner or Manner(), address)
     async with contextlib.AsyncExitStack() as stack:
         if daemon:

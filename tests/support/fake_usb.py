@@ -1,8 +1,8 @@
 """An XVF3800 below the real pyusb: a ``usb.backend.IBackend`` that speaks its control protocol.
 
 Written after the reference (C1, C2), not after the code under test: its registers are raw bytes by
-servicer and command. It misbehaves on demand, and counts what was opened and closed. Its clock is
-its own: a transfer that hangs moves it on, without sleeping.
+servicer and command. It misbehaves on demand, and counts what was opened and closed. It has a fake
+clock, which a hanging transfer advances without sleeping.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ KEYBOARD = (0x046D, 0xC31C)
 
 Key = tuple[int, int]
 Fault = Callable[["FakeXvf", "array.array[int]", float], "int | None"]
-"""Stands in for one transfer (data, timeout in s) and gives its number of bytes; None: goes on."""
+"""Replaces one transfer (data, timeout in s) and returns its byte count; None: do the real
+transfer."""
 
 
 class FakeClock:
@@ -54,7 +55,7 @@ def ints(*values: int) -> bytes:
 
 
 def _registers(ids: tuple[int, int]) -> dict[Key, bytes]:
-    """What a board holds after it was switched on. Values without a source are made up."""
+    """A board's registers after power-on. Values without a source are made up."""
     common = {
         (48, 0): bytes([2, 1, 4]),
         (48, 1): b"ua-io16-lin".ljust(50, b"\0"),
@@ -128,7 +129,7 @@ def _registers(ids: tuple[int, int]) -> dict[Key, bytes]:
         (17, 33): floats(1.0),
         (17, 34): floats(1.0),
     }
-    # As printed in Pollen's guide: 133 degrees; 0.541 rad; speech.
+    # As in Pollen's guide: 133 degrees; 0.541 rad; speech.
     own = (
         {(20, 18): ints(133, 1), (20, 19): floats(0.5410520434379578, 1.0)}
         if ids == REACHY
@@ -153,7 +154,7 @@ READ_ONLY = (
 
 @dataclass
 class FakeXvf:
-    """One device on the bus. ``retries``: a read is ready after so many answers of 64."""
+    """One device on the bus. ``retries``: a read answers 64 this often before it is ready."""
 
     ids: tuple[int, int] = REACHY
     retries: int = 1
@@ -172,7 +173,7 @@ class FakeXvf:
         self.registers = {**_registers(self.ids), **self.registers}
 
     def answer(self, key: Key, length: int) -> bytes:
-        """A read's bytes, with its status."""
+        """A read's status and bytes."""
         value = self.registers.get(key)
         if value is None:
             return bytes([65]) + bytes(length - 1)
@@ -199,7 +200,7 @@ class FakeXvf:
             self.registers[key] = data
 
     def restart(self) -> None:
-        """Volatile parameters are lost; the device leaves, and comes back at another address."""
+        """Lose volatile parameters, leave the bus and come back at another address."""
         self.registers = _registers(self.ids)
         self.address += 1
 
@@ -227,7 +228,7 @@ def gone(device: FakeXvf, data: array.array[int], timeout_s: float) -> int | Non
 
 
 def status(code: int) -> Fault:
-    """An answer with this status."""
+    """Answer with this status."""
 
     def fault(device: FakeXvf, data: array.array[int], timeout_s: float) -> int | None:
         data[0] = code
@@ -237,7 +238,7 @@ def status(code: int) -> Fault:
 
 
 def short(length: int) -> Fault:
-    """An answer of so many bytes, the first of them 0."""
+    """Answer with this many bytes, the first of them 0."""
 
     def fault(device: FakeXvf, data: array.array[int], timeout_s: float) -> int | None:
         data[:length] = array.array("B", bytes(length))
@@ -247,7 +248,7 @@ def short(length: int) -> Fault:
 
 
 def late(seconds: float) -> Fault:
-    """It takes so long, and then goes on."""
+    """Take this long, then do the real transfer."""
 
     def fault(device: FakeXvf, data: array.array[int], timeout_s: float) -> int | None:
         device.takes_s += seconds
@@ -257,11 +258,11 @@ def late(seconds: float) -> Fault:
 
 
 Handle = tuple[FakeXvf, int]
-"""A device, and the address at which it was opened."""
+"""A device and the address at which it was opened."""
 
 
 class FakeBus(usb.backend.IBackend):  # type: ignore[misc]
-    """``devices``: what is plugged in. ``open_handles``: how many were opened and not closed."""
+    """``devices``: plugged in. ``open_handles``: opened and not closed."""
 
     def __init__(self, *devices: FakeXvf) -> None:
         self.devices = list(devices)

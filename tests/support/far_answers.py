@@ -1,4 +1,4 @@
-"""What language models' servers answer, each kind in its own words (``far_server``)."""
+"""Answers of language model servers, in the dialect of each kind (for ``far_server``)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.support.far_server import FarServer as Far
 
 Answered = dict[str, Any] | list[bytes]
-"""An answer at once, or the events of a stream."""
+"""A whole answer, or the events of a stream."""
 
 
 def data(event: Any, name: str = "") -> bytes:
@@ -62,7 +62,7 @@ def refusal(template: str, body: Any) -> str:
 
 
 def has_open_calls(messages: Sequence[Any]) -> bool:
-    """Whether calls and outputs do not belong together: OpenAI and vLLM refuse such a prompt."""
+    """Whether some call or output lacks its counterpart: OpenAI and vLLM refuse such a prompt."""
     waiting: set[str] = set()
     for message in messages:
         if message["role"] == "tool":
@@ -120,7 +120,7 @@ def _call_deltas(far: Far, each: Any) -> Iterator[Any]:
     for number, (name, arguments) in enumerate(far.calls):
         function: dict[str, Any] = {"name": name, "arguments": ""}
         call = {"index": number, "id": f"call_{number}", "type": "function"}
-        if far.kind == "ollama":  # whole, and all with one index
+        if far.kind == "ollama":  # each call whole, all with one index
             whole = {**call, "index": 0, "function": {"name": name, "arguments": arguments}}
             yield {**each, "content": "", "tool_calls": [whole]}
             continue

@@ -1,8 +1,8 @@
-"""A server as others run it, on loopback: each of the kinds in its own words, and in bad moods.
+"""A third-party server on loopback: each kind in its own dialect, with faults on demand.
 
-``FarServer`` speaks the OpenAI API as llama-server, vLLM, Ollama, LM Studio and servers of speech
-do (``pipeline/engines/by_url/families.py`` has the sources). What it answers is a matter of
-``moods``: a path's next answers, one after the other, before it is well again.
+``FarServer`` speaks the OpenAI API as llama-server, vLLM, Ollama, LM Studio and speech servers do
+(``pipeline/engines/by_url/families.py`` has the sources). ``moods`` scripts the next answers of a
+path, one by one; after them it answers normally.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Send = Callable[[Any], Awaitable[None]]
 Receive = Callable[[], Awaitable[Any]]
 
 TONE = (3000 * np.sin(np.arange(24_000) / 10)).astype("<i2")
-"""One second at 24 kHz, which every text becomes."""
+"""The speech of every text: one second at 24 kHz."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Seen:
     headers: Mapping[str, str]
     content: bytes
     port: int
-    """Of the client: which connection it came by."""
+    """The client's port, which tells connections apart."""
 
     @property
     def json(self) -> Any:
@@ -57,7 +57,7 @@ class Seen:
 
     @property
     def form(self) -> dict[str, bytes]:
-        """Fields of ``multipart/form-data``, read by the standard library."""
+        """Fields of ``multipart/form-data``, parsed by the standard library."""
         head = f"Content-Type: {self.headers['content-type']}\r\n\r\n".encode()
         parser = email.parser.BytesParser(policy=email.policy.HTTP)
         parts = parser.parsebytes(head + self.content).iter_parts()
@@ -71,9 +71,9 @@ class Seen:
 
 @dataclass
 class Mood:
-    """One answer. ``body``: pieces, and seconds between them, which do not add up with what
-    sending takes: a model goes on meanwhile. ``None`` waits for ever. ``torn``: the connection
-    closes in the middle of it."""
+    """One answer. ``body``: pieces, and the seconds between them; sending time counts towards
+    those, since a model works on meanwhile. ``None`` waits for ever. ``torn``: the connection
+    closes in mid-answer."""
 
     status: int = 200
     kind: str = "application/json"
@@ -100,34 +100,34 @@ class FarServer:
     transcript: str = "What time is it?"
     models: Sequence[str] = ("qwen3",)
     aliases: Sequence[str] = ()
-    """Names that it knows but does not list."""
+    """Models that it knows but does not list."""
     any_model: bool = False
-    """Whether it takes any other name, too; llama-server and koboldcpp do."""
+    """Whether it also accepts any other name; llama-server and koboldcpp do."""
     shows_tools: bool = True
-    """Whether llama-server's chat template has a place for tools."""
+    """Whether llama-server's chat template supports tools."""
     loaded: Sequence[str] = ()
-    """Those of ``models`` that are loaded, where the kind tells."""
+    """Which of ``models`` are loaded, where this kind says so."""
     prefix: str = ""
-    """Where a proxy has put it."""
+    """Path prefix under which a proxy serves it."""
     template: str = ""
-    """A chat template, which may refuse requests; llama-server tells it."""
+    """A chat template, which may refuse requests; llama-server publishes it."""
     key: str = ""
-    """Who does not send it gets a 401."""
+    """Requests without it get a 401."""
     first_s: float = 0.0
     per_token_s: float = 0.0
     loading: bool = False
     closes: bool = False
-    """Whether each connection is good for one request only."""
+    """Whether each connection serves only one request."""
     forgets: bool = False
-    """Whether it notes nothing, for long measurements."""
+    """Whether it records nothing, for long measurements."""
     moods: dict[str, list[Mood]] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     arrived: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
-    """Paths of requests as they come."""
+    """Paths of requests as they arrive."""
     hung_up: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
-    """Paths whose client went away in the middle of the answer."""
+    """Paths whose client left in mid-answer."""
     began: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
-    """Paths whose answer has begun to be sent."""
+    """Paths whose answer has begun."""
     port: int = 0
 
     @property
@@ -259,7 +259,7 @@ class FarServer:
         return [far_answers.model(self, id) for id in self.models]
 
     def _waits(self, pieces: Iterator[bytes]) -> Iterator[bytes | float]:
-        """The first piece, which mostly says only whose answer it is, comes with the second."""
+        """The first piece, which mostly names only the role, is sent with the second."""
         for number, piece in enumerate(pieces):
             wait_s = (self.first_s, 0.0)[number] if number < 2 else self.per_token_s
             if wait_s:
@@ -273,7 +273,7 @@ class FarServer:
 
     def _speech(self) -> Mood:
         raw = TONE.tobytes()
-        # Odd pieces: a sample's two bytes may come apart.
+        # Odd sizes: a sample's two bytes may be split.
         pieces = (raw[at : at + 4801] for at in range(0, len(raw), 4801))
         return Mood(200, "audio/pcm", list(self._waits(pieces)))
 
@@ -294,7 +294,7 @@ async def _until_gone(receive: Receive) -> None:
 class _Uvicorn(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """They are the test's."""
+        """Leave signals to the test."""
         yield
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -302,7 +302,7 @@ class _Uvicorn(uvicorn.Server):
         self.ending = asyncio.Event()
 
     async def main_loop(self) -> None:
-        """Until it is told to end; uvicorn's own looks every 0.1 s."""
+        """Run until told to end; uvicorn's own loop polls every 0.1 s."""
         await self.ending.wait()
 
     async def end(self, running: asyncio.Task[None]) -> None:
@@ -315,8 +315,8 @@ class _Uvicorn(uvicorn.Server):
 async def listening(
     app: Any, address: str = "127.0.0.1", port: int = 0, *, nodelay: bool = True, **config: Any
 ) -> AsyncIterator[int]:
-    """Any ASGI ``app`` on any free port or this one; it is cut off at the end."""
-    # Its protocol is named, or asyncio does not switch off Nagle's delay.
+    """Serve any ASGI ``app`` on this port or a free one; cut off when the context ends."""
+    # Without a named protocol, asyncio does not disable Nagle's algorithm.
     listener = socket.socket(_family(address), proto=socket.IPPROTO_TCP if nodelay else 0)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind((address, port))
@@ -338,8 +338,7 @@ async def listening(
 async def serving(
     far: FarServer, port: int = 0, *, nodelay: bool = True, certificate: Path | None = None
 ) -> AsyncIterator[FarServer]:
-    """It serves as long as the context lasts. ``certificate``: a file with that and its key, for
-    TLS."""
+    """Serve while the context lasts. ``certificate``: a file with certificate and key, for TLS."""
     how: dict[str, Any] = {"ws": "none", "ssl_certfile": certificate}
     async with listening(far, port=port, nodelay=nodelay, **how) as far.port:
         yield far

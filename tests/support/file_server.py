@@ -1,4 +1,4 @@
-"""A small HTTP server on the loopback that can resume, lie, stall out and hang up."""
+"""A small HTTP server on loopback that can resume, lie, stall and hang up."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class FileServer:
     files: dict[str, bytes] = field(default_factory=dict)
     """Path with its leading slash -> content."""
     statuses: list[int] = field(default_factory=list)
-    """The next answers, instead of files."""
+    """The next answers, sent instead of files."""
     hang_up_after: list[int] = field(default_factory=list)
     """For each of the next requests: bytes after which the connection is dropped."""
     stall_after: list[int] = field(default_factory=list)
     """For each of the next requests: bytes after which nothing comes until the client hangs up."""
     redirects: dict[str, str] = field(default_factory=dict)
-    """Path -> where it has gone."""
+    """Path -> redirect target."""
     resumes: bool = True
     """Whether ``Range`` is understood."""
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)

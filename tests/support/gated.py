@@ -1,4 +1,4 @@
-"""One reply alone, behind its gate: for what happens before it is confirmed."""
+"""One speculative reply on its own, to test what happens before its gate opens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from reachy_voice.testing import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTur
 async def gated(
     tts: TtsStage, answer: Sequence[str], *, apology: str = "", kept: KeptVoice | None = None
 ) -> AsyncIterator[tuple[Reply, list[Event]]]:
-    """A speculative reply that runs, and all that it publishes."""
+    """A running speculative reply and everything it publishes."""
     config = SessionConfig("", output_format=AudioFormat(rate=16_000))
     settings = SessionSettings(watched=True, apology=apology)
     plan = ReplyPlan("resp_1", "item_1", config, settings, Sampling(), lead=Lead(0.08, 0.25))

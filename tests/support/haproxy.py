@@ -16,7 +16,7 @@ from tests.support.programs import running
 
 CONFIG = Path(__file__).resolve().parents[2] / "examples" / "fleet" / "haproxy.cfg"
 PROGRAM = Path("/usr/sbin/haproxy")
-"""Debian's; not everybody's PATH has that folder."""
+"""Debian's path; not every PATH has that folder."""
 
 needs_haproxy = pytest.mark.skipif(
     not PROGRAM.exists() and not os.environ.get("CI"),
@@ -26,8 +26,7 @@ needs_haproxy = pytest.mark.skipif(
 
 @asynccontextmanager
 async def behind_haproxy(ports: Sequence[int], key: str) -> AsyncIterator[int]:
-    """The port of a balancer for two servers, which asks them with ``key`` whether they are
-    ready."""
+    """The port of a load balancer for two servers, whose readiness checks use ``key``."""
     text, front = CONFIG.read_text(), free_port()
     for before, after in zip((8765, 8771, 8772), (front, *ports), strict=True):
         assert f":{before}" in text

@@ -1,8 +1,8 @@
 """The order of a connection's server events (GA), as a client may rely on it.
 
 ``Conversation.follow`` takes one event after the other and fails on the first that breaks a
-promise: what is opened is closed exactly once and in order, nothing follows a ``done``, every id
-means something, one response at a time owns the speaker, and nothing stale follows a barge-in.
+promise: what is opened is closed exactly once and in order, nothing follows a ``done``, every id is
+known, one response at a time plays, and nothing stale follows a barge-in.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ _PARTS = {"audio": ("output_audio", "output_audio_transcript"), "text": ("output
 """Which streams a content part has; each ends with its own ``done``."""
 
 _CALLS = ("function_call", "mcp_call")
-"""The second is executed by the server: it is done when its output has come, or its response ends.
-"""
+"""The server executes the second: it is done when its output has come or its response ends."""
 
 _ANY_TIME = frozenset({"session.updated", "error", "rate_limits.updated"})
-"""Answers to the client, which may stand between any two events."""
+"""Answers to the client, which may come between any two events."""
 
 
 @dataclass
 class Part:
-    """An open content part and what its deltas said so far."""
+    """An open content part and its deltas so far."""
 
     kind: str
     said: dict[str, str] = field(default_factory=dict)
@@ -44,7 +43,7 @@ class Output:
     arguments: str = ""
     arguments_done: bool = False
     in_conversation: str = ""
-    """Which of ``added`` and ``done`` the conversation has told last."""
+    """The last of ``added`` and ``done`` that the conversation sent."""
     done: Event | None = None
 
 
@@ -56,7 +55,7 @@ class Response:
     heard_before: tuple[str, ...]
     """User items that were committed before it."""
     revoked: bool = False
-    """A barge-in: only closing events may follow."""
+    """After a barge-in only closing events may follow."""
     outputs: list[Output] = field(default_factory=list)
 
     def output(self, item_id: str) -> Output:
@@ -67,8 +66,7 @@ class Response:
 
 
 class Conversation:
-    """``whole`` False: some of the conversation was made up, so an id may be one that no event
-    has told of."""
+    """``whole`` False: part of the conversation is made up, so an id may appear in no event."""
 
     def __init__(self, *, whole: bool = True) -> None:
         self._whole = whole
@@ -83,9 +81,9 @@ class Conversation:
         self._speech: str | None = None
         self._speeches: set[str] = set()
         self._committed: dict[str, str] = {}
-        """User speech, and whether its transcript is "wanted", "running" or "over"."""
+        """Items of user speech, each with its transcript "wanted", "running" or "over"."""
         self._expected: list[tuple[str, str]] = []
-        """Events that must come next, with the id of their item."""
+        """Events that must come next, with their item's id."""
 
     def follow(self, event: Event) -> None:
         kind: str = event["type"]
@@ -111,7 +109,7 @@ class Conversation:
             self._follow_response(event)
 
     def finish(self) -> None:
-        """Nothing is left open."""
+        """Fail if anything is still open."""
         assert not self._active, f"responses without response.done: {list(self._active)}"
         assert not self._item_open, f"items added and never done: {self._item_open}"
         assert self._speech is None, f"speech_started without speech_stopped: {self._speech}"
@@ -279,7 +277,7 @@ class Conversation:
         if verb == "added":
             assert item["id"] not in self._outputs, f"{item['id']} was begun before"
             assert event["output_index"] == len(response.outputs)
-            ahead = item["type"] in _CALLS  # of the speech that is still paced out
+            ahead = item["type"] in _CALLS  # for speech that is still being paced out
             open_ones = [each for each in response.outputs if not each.done]
             over = all(each.item["type"] == "mcp_call" for each in open_ones)
             assert ahead or over, "one after the other"

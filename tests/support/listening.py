@@ -17,7 +17,7 @@ from tests.support.staged_server import StagedAssistant
 
 
 class Listening(StagedAssistant):
-    """As much of an ``Assistant`` as ``run_server`` needs."""
+    """The part of an ``Assistant`` that ``run_server`` needs."""
 
     def __init__(self, **server: Any) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Listening(StagedAssistant):
 
 @asynccontextmanager
 async def listening(assistant: Listening) -> AsyncIterator[int]:
-    """The port, once clients are served."""
+    """Yields the port once clients are served."""
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     whole = cast(Assistant, assistant)
     life = serving.run_server(

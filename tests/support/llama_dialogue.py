@@ -1,8 +1,8 @@
-"""A spoken dialogue with a language model, like in a session, without audio or real time.
+"""A spoken dialogue with a language model, as in a session but without audio or real time.
 
-While the user speaks, the stable words are read ahead; replies begin in pauses and are dropped when
-the user goes on; tools are called; answers are cut off; in idle time the history is read, and
-shortened when it gets long. Each turn says how much of its final prompt was read before the
+While the user speaks, stable words are prefilled; replies begin in pauses and are dropped when the
+user goes on; tools are called; answers are cut off; in idle time the history is prefilled, and
+shortened when long. Each turn reports how much of its final prompt was prefilled before the
 request.
 """
 
@@ -53,7 +53,7 @@ SAID = (
     "Who wrote the book about the old man and the sea?",
     "Okay, and what else?",
 )
-"""What the user says, in turn, over and over."""
+"""What the user says, one after the other, repeated."""
 
 _ANSWER_TOKENS = 28
 _STABLE_AFTER_WORDS = 3
@@ -63,7 +63,7 @@ _RESULT = '{"done": true, "seen": "a cup, two books and a window with a plant", 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One answered prompt. ``kinds``: the events in it, or just before it."""
+    """One answered prompt. ``kinds``: the events in it or just before it."""
 
     usage: Usage
     kinds: tuple[str, ...]
@@ -85,7 +85,7 @@ class Dialogue:
     first: int = 0
     chat: Chat = field(default_factory=Chat)
     _begins: str | None = None
-    """Where the context begins since it was last shortened."""
+    """Where the context has begun since it was last shortened."""
     _carried: tuple[str, ...] = ()
     """The kinds that the next turn will report."""
 
@@ -106,7 +106,7 @@ class Dialogue:
             if calls:
                 yield from self._answer(["result"], calls=False)
             if at % 5 == 2:
-                # A barge-in, with no idle time before the next speech.
+                # A barge-in: no idle time before the next speech.
                 self._cut_last()
                 self._carried = ("barge-in",)
             else:
@@ -119,7 +119,7 @@ class Dialogue:
         pause = self._random.randrange(len(words) // 3, len(words)) if resumes else 0
         for heard in range(1, len(words) + 1):
             if heard % _STABLE_AFTER_WORDS == 0:
-                # A recogniser ends what it has with a full stop.
+                # A recogniser ends a partial with a full stop.
                 guess = " ".join(words[:heard]).rstrip(".,?") + "."
                 told += stable.feed(Partial(tentative=guess))
                 self._warm(self._prompt(), told)

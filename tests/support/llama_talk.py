@@ -1,4 +1,4 @@
-"""Talking to a llama.cpp engine in tests: questions with sure answers, and tokens to stop it."""
+"""Talking to a llama.cpp engine in tests: questions with certain answers, and tokens to stop it."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ SYSTEM = Message("system", "You are a helpful robot. Answer in one short sentenc
 def asks(statement: str, question: str, times: int = 8) -> list[Message]:
     """A question whose answer has been said so often that rounding cannot change it.
 
-    Where its cells lie changes the order of additions, and with that the logits of quantized
-    weights by up to 0.8; here the best token is 1.4 ahead or more.
+    Cell positions change the order of additions, which shifts the logits of quantized weights by up
+    to 0.8; here the best token leads by 1.4 or more.
     """
     return [SYSTEM, Message("user", f"{statement} " * times + question)]
 
@@ -50,9 +50,9 @@ SHORT_TOOLS = robot_tools()[:3]
 
 
 class Token:
-    """A cancel token. ``cancel_after``, ``preempt_after``: how many looks at it say "no" first.
+    """A cancel token. ``cancel_after``, ``preempt_after``: checks that answer "no" first.
 
-    It says "preempted" once, as a scheduler would that comes back later.
+    It answers "preempted" once, like a scheduler that comes back later.
     """
 
     priority = Priority.CONFIRMED
@@ -92,17 +92,17 @@ def replies(
 
 
 def answer(session: LlmSession, messages: Sequence[Message], **how: Any) -> tuple[str, Finished]:
-    """The whole text and the end."""
+    """The whole text and the end event."""
     return joined(list(replies(session, messages, **how)))
 
 
 def told(steps: Iterable[Delta | None]) -> list[Delta]:
-    """All that is part of the answer, with its end."""
+    """Everything in the answer, with its end."""
     return [item for item in steps if item and not isinstance(item, EndOfTurn)]
 
 
 def begin(steps: Iterator[Delta | None]) -> None:
-    """Go on to the first words."""
+    """Run until the first words."""
     next(item for item in steps if isinstance(item, TextDelta))
 
 
@@ -113,7 +113,7 @@ def joined(items: Sequence[Delta | None]) -> tuple[str, Finished]:
 
 
 def check(call: object, tools: Sequence[Tool] = SHORT_TOOLS) -> None:
-    """It is a call of one of them, and fits."""
+    """Check that it calls one of the tools with fitting arguments."""
     assert isinstance(call, ToolCall)
     (tool,) = (tool for tool in tools if tool.name == call.name)
     assert fits(json.loads(call.arguments), tool.parameters)
@@ -124,7 +124,7 @@ def calls(items: Sequence[Delta | None]) -> list[ToolCall]:
 
 
 def nudge(patch: pytest.MonkeyPatch, model: Model, *wishes: str) -> None:
-    """Let the model say ``wishes``, and then end, wherever no grammar is set."""
+    """Make the model say ``wishes`` and then end, wherever no grammar is set."""
     tokens = [token for wish in wishes for token in model.tokenize(wish, special=True)]
     left = iter(tokens)
     sample = Sampler.sample
@@ -157,7 +157,7 @@ def warmed(
     said: str = "",
     cancel: Token | None = None,
 ) -> Warmed:
-    """The result of a warm-up."""
+    """The warm-up's result."""
     request = LlmRequest(messages, tools, unfinished=said)
     items = list(session.warm(request, cancel or Token()))
     result = items[-1]

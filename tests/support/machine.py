@@ -1,7 +1,7 @@
-"""Whether this machine stood still: its host may stop a virtual one as it likes ("steal").
+"""Detects that this machine stood still: a host may pause a virtual machine at any time ("steal").
 
-Run as a process of its own, which no lock of ours holds up, it watches until stdin ends, and then
-says how often it was not let run.
+Runs as a separate process, which no lock of ours holds up; when stdin ends, it reports how often it
+was not scheduled.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from contextlib import contextmanager
 BEAT_S = 0.005
 """How long the watching process sleeps."""
 STOP_S = 0.010
-"""Woken later than this, it was not let run: nobody on its core was."""
+"""If it wakes later than this, its whole core was stopped."""
 
 
 @contextmanager
 def watched() -> Iterator[Callable[[], int]]:
-    """Afterwards it tells how often the machine stood still for more than 10 ms."""
+    """Afterwards the result says how often the machine stood still for more than 10 ms."""
     with subprocess.Popen(
         [sys.executable, "-I", __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as watcher:

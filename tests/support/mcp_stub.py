@@ -18,7 +18,7 @@ MEBIBYTE = b"x" * 2**20
 
 @dataclass
 class Asked:
-    """One request. ``method``: of JSON-RPC, or else of HTTP."""
+    """One request. ``method``: JSON-RPC's, or HTTP's if it has none."""
 
     method: str
     id: Any
@@ -36,7 +36,7 @@ class Asked:
         await self.send.drain()
 
     async def say(self, **outcome: Any) -> None:
-        """``result`` or ``error``."""
+        """Answer with ``result`` or ``error``."""
         message = {"jsonrpc": "2.0", "id": self.id, **outcome}
         session = {"Mcp-Session-Id": "s"} if self.method == "initialize" else {}
         headers = {"Content-Type": "application/json", **session}
@@ -48,7 +48,7 @@ Answer = Callable[[Asked], Awaitable[None]]
 
 @dataclass
 class McpStub:
-    """``answers``: by the method, instead of the usual ones."""
+    """``answers``: by method, in place of the usual ones."""
 
     tools: list[Mapping[str, Any]] = field(default_factory=lambda: [FORECAST])
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -111,7 +111,7 @@ async def mcp_stub(**options: Any) -> AsyncIterator[McpStub]:
 
 
 def flood(kind: str, beginning: bytes, **headers: str) -> Answer:
-    """Ever more of it, as long as the client reads."""
+    """Send without end, as long as the client reads."""
 
     async def answer(asked: Asked) -> None:
         await asked.begin(200, {"Content-Type": kind, **headers})

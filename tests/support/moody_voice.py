@@ -1,4 +1,4 @@
-"""Sound that is like speech, and a voice that fails as it is told, for tests in virtual time."""
+"""Speech-like sound, and a voice that fails on demand, for tests in virtual time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Mood = Literal["fine", "hum", "hiss", "silent", "empty", "loop", "endless", "stu
 
 @cache
 def speechlike(seconds: float, seed: int = 0, rate: int = RATE) -> Pcm:
-    """Syllables of a fifth of a second, each with a pitch and a colour of its own, int16 mono."""
+    """Syllables of 0.2 s, each with a different pitch and timbre; int16 mono."""
     draw = np.random.default_rng(seed)
     made, length = [np.zeros(0)], 0
     while length < seconds * rate:
@@ -60,8 +60,8 @@ def loop(seconds: float, rate: int = RATE, period_s: float = 0.9) -> Pcm:
 
 @dataclass
 class MoodyTts:
-    """``moods``: of one call after the other; then it is fine. ``fine_s``: how much of a faulty
-    call is fine before it fails. ``rtf``: time that it takes for each second of speech."""
+    """``moods``: one for each call; later calls succeed. ``fine_s``: good sound in a faulty call
+    before it fails. ``rtf``: seconds of work per second of speech."""
 
     moods: list[Mood] = field(default_factory=list)
     fine_s: float = 0.0
@@ -71,11 +71,11 @@ class MoodyTts:
     rate: int = RATE
     voices: Sequence[str] = ("joe",)
     said: list[tuple[str, int]] = field(default_factory=list)
-    """Text and take."""
+    """Text and take of each call."""
     running: int = 0
     error: Exception | None = None
     faulty_s: list[float] = field(default_factory=list)
-    """How long each faulty call went on after it had begun to fail, in the loop's time."""
+    """How long each faulty call went on after it began to fail, in loop time."""
 
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
         self.said.append((request.text, request.take))

@@ -1,4 +1,4 @@
-"""A body that moves the mocked-up robot of ``robot_daemon``, and what its poses look like."""
+"""A body that moves the mock-up robot of ``robot_daemon``, and checks of its poses."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ FOLDED = {
     "antennas": [-FOLDED_RAD, FOLDED_RAD],
     "duration": 1.0,
 }
-"""As a robot lies without power."""
+"""The pose of a robot without power."""
 
 
 @contextmanager
 def raises_problem(problem: Problem, match: str) -> Iterator[None]:
-    """Whether a ``RobotError`` with this problem is raised, with words for a person."""
+    """Expect a ``RobotError`` with this problem and a message for people."""
     with pytest.raises(RobotError, match=match) as caught:
         yield
     error = caught.value
@@ -42,7 +42,7 @@ def raises_problem(problem: Problem, match: str) -> Iterator[None]:
 
 @dataclass
 class Notices:
-    """What a person was told, in order."""
+    """The notices to a person, in order."""
 
     all: list[RobotError] = field(default_factory=list)
     _new: asyncio.Event = field(default_factory=asyncio.Event)
@@ -66,7 +66,7 @@ class Notices:
 async def moving(
     url: str | None, notices: Notices | None = None, *, array_in_head: bool = True
 ) -> AsyncIterator[RobotBody]:
-    """A body that runs, and is cancelled at the end."""
+    """A running body; cancelled at the end."""
     told = notices or Notices()
     body = RobotBody(Robot(url=url), told, array_in_head=array_in_head)
     async with beside(body.run()) as running:
@@ -81,7 +81,7 @@ def yaw_deg(state: State) -> float:
 
 
 def antennas(state: State) -> float:
-    """How far the farther one is from upright, in rad."""
+    """Angle of the antenna farther from upright, in rad."""
     return max(abs(float(position)) for position in state["antennas_position"])
 
 

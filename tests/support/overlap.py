@@ -24,6 +24,6 @@ def story() -> ScriptedLlm:
 def over(
     *acts: Act, texts: tuple[str, ...] = (), heard_s: float = HEARD_S, **options: Any
 ) -> Scene:
-    """``acts`` over the answer. ``texts``: what the recogniser reads of them, look by look."""
+    """Play ``acts`` over the answer. ``texts``: what the recogniser reads, partial by partial."""
     options = {"stt": ScriptedStt((QUESTION, *texts)), "llm": story(), **options}
     return play(say(QUESTION_S), silence(heard_s), *acts, **options)

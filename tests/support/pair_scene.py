@@ -1,4 +1,4 @@
-"""This machine as ``pair`` meets it: a real server over real sessions, and a list of its own."""
+"""This machine as ``pair`` finds it: a real server with real sessions and its own access list."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.support.scripted_server import running
 from tests.support.staged_server import StagedAssistant
 
 PATIENT = Times(browse_s=0.2, ask_every_s=0.02)
-"""For what succeeds, and does so at once."""
+"""Timeouts for steps that succeed at once."""
 
 QUICK = Times(connect_s=1.0, browse_s=0.2, way_back_s=0.4, ask_every_s=0.02, restart_s=0.4)
-"""For what never comes."""
+"""Timeouts for steps whose event never comes."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Scene:
         port: int = 0,
         times: Times = PATIENT,
     ) -> RobotAddress:
-        """``place`` ``None``: its address."""
+        """``place`` ``None``: the robot's address."""
         typed = place or robot.address
         if ":" not in typed:
             typed = f"{typed}:{robot.app_port}"
@@ -64,7 +64,7 @@ class Scene:
         self.changed.set()
 
     async def until(self, step: PairingStep) -> None:
-        """That step has ended well."""
+        """Wait until that step has succeeded."""
         while not self.said(step):
             self.changed.clear()
             await self.changed.wait()
@@ -83,7 +83,7 @@ class Scene:
 
 
 class RobotElsewhere(Access):
-    """The robot of ``fake_robot``, at 127.0.0.2, is no program of this machine."""
+    """The robot of ``fake_robot``, at 127.0.0.2, does not count as a program of this machine."""
 
     async def decide(self, caller: Caller, *, has_secret: bool) -> Way | Refusal:
         self.rules = replace(self.rules, loopback=caller.place != ADDRESS)
@@ -101,9 +101,8 @@ async def scene(
     ready: bool = True,
     other_file: bool = False,
 ) -> AsyncIterator[Scene]:
-    """A server on a free port. Without ``loopback`` only 127.0.0.1 is let in, and the robot is a
-    stranger. ``other_file``: it reads another list than the one
-    that is changed."""
+    """A server on a free port. Without ``loopback`` it admits only 127.0.0.1, not the robot.
+    ``other_file``: it reads a different list from the one that changes."""
     file = AccessFile(folder / "access.json")
     used = AccessFile(folder / "other.json") if other_file else file
     access = Access(file=used) if loopback else RobotElsewhere(file=used)

@@ -1,5 +1,5 @@
 """Voices for German, English, Spanish, French and Italian that recognisers understand: SVOX Pico
-(Apache-2.0), as the package ``py-nanotts`` has it."""
+(Apache-2.0), from the package ``py-nanotts``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def spoken_by_pico(text: str, language: str, *, pitch: float = 1.0) -> Pcm:
 
 @dataclass
 class PicoTts:
-    """A ``TtsStage``. It makes a clause in 20 ms."""
+    """A ``TtsStage`` that takes 20 ms for a clause."""
 
     rate: int = LISTEN_RATE
     voices: tuple[str, ...] = ("pico",)

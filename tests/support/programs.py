@@ -1,4 +1,4 @@
-"""Programs that tests run beside themselves."""
+"""Programs that tests run in the background."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ START_LIMIT_S = 60.0
 class Program:
     process: Process
     lines: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
-    """Its output, as it comes; an empty line is the end."""
+    """Its output line by line; an empty line means the end."""
 
     async def until(self, text: str) -> str:
-        """The next line with ``text``; fails if the program ends before."""
+        """The next line that contains ``text``; fails if the program ends first."""
         said: list[str] = []
         while text not in (line := await self.lines.get()):
             said.append(line)
@@ -28,12 +28,12 @@ class Program:
         return line
 
     def forget(self) -> None:
-        """Leave out what it has said so far."""
+        """Discard the output so far."""
         while not self.lines.empty():
             self.lines.get_nowait()
 
     async def kill(self) -> None:
-        """At once, as by a power cut."""
+        """Kill it at once, as a power cut would."""
         if self.process.returncode is None:
             self.process.kill()
         await self.process.wait()
@@ -48,7 +48,7 @@ class Program:
 
 @asynccontextmanager
 async def running(*command: str, ready: str, **options: Any) -> AsyncIterator[Program]:
-    """A program that has said ``ready``; it is killed with the context."""
+    """A program that has printed ``ready``; killed when the context ends."""
     process = await asyncio.create_subprocess_exec(
         *command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, **options
     )

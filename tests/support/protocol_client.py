@@ -1,6 +1,6 @@
-"""A client of the sans-I/O protocol, for tests; whatever it is sent must conform.
+"""A test client of the sans-I/O protocol; all that it receives must conform.
 
-Below it, pipeline events of one reply: ``resp_1``, whose message is ``item_a``.
+The functions below make the pipeline events of reply ``resp_1`` with message ``item_a``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PCM = np.arange(-120, 120, dtype=np.int16)
 
 
 class Client:
-    """One connection and everything it was sent."""
+    """One connection and everything that it received."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Client:
         return self.send("session.update", session={"type": kind, **session})
 
     def updated(self, **session: Any) -> tuple[dict[str, Any], SessionConfig]:
-        """What an accepted update shows, and what the pipeline is told."""
+        """The session that an accepted update shows, and what the pipeline receives."""
         (command,) = self.update(**session)
         (event,) = self.sent()
         assert event["type"] == "session.updated", event
@@ -143,7 +143,7 @@ def finished(*items: events.OutputItem, status: Any = "completed", **more: Any) 
 
 
 def user_speaks(item_id: str = "item_u") -> list[events.Event]:
-    """A whole turn by voice, up to its commit."""
+    """A whole spoken turn, up to its commit."""
     item = MessageItem(item_id, "user", (AudioPart(None, 1.2),))
     return [
         events.SpeechStarted(item_id, 320),

@@ -1,4 +1,4 @@
-"""Servers that others run, for real: llama.cpp's llama-server, and ``examples/audio_server.py``."""
+"""Real third-party servers: llama.cpp's llama-server and ``examples/audio_server.py``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.relay import pump
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT = ROOT / ".venv" / ".setup" / "llama-server"
-"""Written by script/real-servers: the directory that has the program."""
+"""Written by script/real-servers: the directory with the program."""
 MODEL = "smollm2-135m-instruct"
 
 needs_llama_server = pytest.mark.skipif(
@@ -46,7 +46,7 @@ class RealServer:
 async def llama_server(
     cache: WeightsCache, *options: str, port: int = 0, slots: int = 1, slot_tokens: int = 2048
 ) -> AsyncIterator[RealServer]:
-    """With the smallest model, on one thread."""
+    """llama-server with the smallest model, on one thread."""
     port = port or free_port()
     (model,) = await asyncio.to_thread(lambda: cache.path(MODEL).glob("*.gguf"))
     given = {"-m": model, "-a": MODEL, "-np": slots, "-c": slots * slot_tokens, "-t": 1}
@@ -59,7 +59,7 @@ async def llama_server(
 
 @asynccontextmanager
 async def behind_one_url(*servers: RealServer) -> AsyncIterator[str]:
-    """A URL whose requests go to the first server that runs, as behind a load balancer."""
+    """A URL that forwards to the first running server, like a load balancer."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for server in servers:
@@ -75,7 +75,7 @@ async def behind_one_url(*servers: RealServer) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def audio_server(port: int = 0) -> AsyncIterator[RealServer]:
-    """Moonshine and Piper."""
+    """The audio server with Moonshine and Piper."""
     port = port or free_port()
     example = ROOT / "examples" / "audio_server.py"
     command = map(str, (sys.executable, example, "--port", port))

@@ -30,7 +30,7 @@ POCKETSPHINX = Path("/usr/share/pocketsphinx/test/data")
 _TRANSCRIPT_LINE = re.compile(r"<s>(?P<text>.*)</s>\s*\((?P<name>\S+)\)")
 _LIBRIVOX_PREFIX = "sense_and_sensibility_01_austen_64kb-"
 _CORRECTIONS = {"more a amiable": "more amiable"}
-"""Slips in the package's transcripts; the novel, and the voice, say it right."""
+"""Corrections of the package's transcripts, after the novel and the recordings."""
 
 _RAW_TEXTS = {
     "goforward.raw": "go forward ten meters",
@@ -57,7 +57,7 @@ QUESTIONS = (
     "Please turn your head to the left.",
     "What do you see in front of you?",
 )
-"""Things that people ask a robot, for a synthesiser to say."""
+"""Questions that people ask a robot, for a synthesiser."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +92,7 @@ def recording(name: str) -> Recording:
     for each in real_recordings():
         if each.name == name:
             return each
-    import pytest  # which a machine that only measures may lack
+    import pytest  # a machine that only measures may lack it
 
     raise pytest.skip.Exception(
         f"the recording {name} is absent; run: apt-get install pocketsphinx-testdata"
@@ -125,7 +125,7 @@ def heard(stt: Stt, *pieces: Pcm, language: str = "en") -> Transcript:
 
 
 class Uncancelled:
-    """A ``CancelToken`` that is not cancelled, unless a test does it."""
+    """A ``CancelToken`` that only a test cancels."""
 
     cancelled = False
     preempted = False
@@ -135,7 +135,7 @@ class Uncancelled:
 
 
 class StopsAfter:
-    """A ``CancelToken`` that is cancelled when it is looked at for the ``after``-th time."""
+    """A ``CancelToken`` that is cancelled after ``after`` checks."""
 
     preempted = False
     priority = Priority.CONFIRMED

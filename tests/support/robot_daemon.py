@@ -1,5 +1,5 @@
-"""The real daemon of a Reachy Mini, with a mocked-up robot, in a process and an environment of
-its own (``tests/support/robot_env``)."""
+"""The real daemon of a Reachy Mini with a mock-up robot, in a separate process and environment
+(``tests/support/robot_env``)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ READY = "Uvicorn running on"
 
 
 def python_with_daemon(cache: WeightsCache) -> Path:
-    """The interpreter that has the daemon; made when first asked for. Skips the test where there
-    is no network to make it from."""
+    """The interpreter with the daemon; its environment is made on first use. Skips the test if
+    there is no network to make it."""
     try:
         return python_with_clients(cache.directory, LOCK)
     except NotInstalled as error:
@@ -36,7 +36,7 @@ def python_with_daemon(cache: WeightsCache) -> Path:
 
 @dataclass
 class RobotDaemon:
-    """A robot on ``url``; ``http`` asks it what a test wants to know."""
+    """A robot at ``url``; ``http`` queries it for the test."""
 
     url: str
     program: Program
@@ -53,14 +53,14 @@ class RobotDaemon:
         return response.json()
 
     async def states(self) -> AsyncGenerator[dict[str, Any], None]:
-        """Where the robot is, 50 times a second."""
+        """The robot's pose, 50 times a second."""
         url = f"ws{self.url.removeprefix('http')}/api/state/ws/full?frequency=50"
         async with connect(url, proxy=None) as socket:
             async for message in socket:
                 yield json.loads(message)
 
     async def reaches(self, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The first state that fulfils the condition; fails when none does for 10 s."""
+        """The first state that meets the condition; fails after 10 s without one."""
         state: dict[str, Any] = {}
         try:
             async with asyncio.timeout(10), aclosing(self.states()) as states:
@@ -79,7 +79,7 @@ class RobotDaemon:
 async def robot_daemon(
     python: Path, home: Path, port: int | None = None
 ) -> AsyncIterator[RobotDaemon]:
-    """``home``: where it may write. With ``port`` it comes back where one was killed."""
+    """``home``: where it may write. ``port``: restart on the port of a killed daemon."""
     port = port or free_port()
     options = ["--mockup-sim", "--no-media", "--headless", "--no-wake-up-on-start"]
     options += ["--no-goto-sleep-on-stop", "--no-preload-datasets", "--dataset-update-interval=0"]
@@ -90,7 +90,7 @@ async def robot_daemon(
         "HOME": str(home),
         "HF_HUB_OFFLINE": "1",
         "DO_NOT_TRACK": "1",
-        "PYTHONPATH": str(home),  # for apps that a test puts there
+        "PYTHONPATH": str(home),  # for apps that a test installs
         "PYTHONUNBUFFERED": "1",
     }
     url = f"http://127.0.0.1:{port}"

@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.messages import Tool
 
 USUAL_TOOLS = 6
-"""The first of them, which the dialogues of the training and the benchmark call."""
+"""The first tool, which the training and benchmark dialogues call."""
 _WHEN = (
     "Call it only when the person asks for it, or when it clearly fits what is being said, "
     "and never twice in a row. "
@@ -19,12 +19,12 @@ _RESULT = (
 
 
 def robot_tools() -> list[Tool]:
-    """The tools, always the same."""
+    """The same tools on every call."""
     return [_tool(*row) for row in _TOOLS]
 
 
 def size_bytes(tools: list[Tool]) -> int:
-    """Of the tools as compact JSON, the way a client sends them."""
+    """Size of the tools as compact JSON, as a client sends them."""
     data = [{"type": "function", "name": t.name, "description": t.description} for t in tools]
     for entry, tool in zip(data, tools, strict=True):
         entry["parameters"] = tool.parameters  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""An array whose answers are given, calls in threads that take virtual time, and its errors."""
+"""A scripted microphone array, its errors, and thread calls that take virtual time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 def raises_problem(
     problem: Problem, match: str | None = None
 ) -> Iterator[pytest.ExceptionInfo[ArrayError]]:
-    """Whether an ``ArrayError`` with this problem is raised."""
+    """Expect an ``ArrayError`` with this problem."""
     with pytest.raises(ArrayError, match=match) as caught:
         yield caught
     assert caught.value.problem == problem
@@ -31,7 +31,7 @@ def raises_problem(
 
 @dataclass
 class Slowly:
-    """Instead of a thread: the call is made at once, and takes so long of virtual time."""
+    """Replaces a thread: makes the call at once, then takes this much virtual time."""
 
     takes_s: float = 0.0
     at_once: int = 0
@@ -49,7 +49,7 @@ class Slowly:
 
 @dataclass
 class ScriptedArray:
-    """A control whose answers are given; an exception is raised."""
+    """A control with scripted answers; an exception among them is raised."""
 
     answers: dict[str, Any] = field(default_factory=dict)
     board: Board = "reachy"

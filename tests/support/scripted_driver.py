@@ -1,4 +1,4 @@
-"""A driver that does what each test says, and a card over it; for virtual time."""
+"""A scripted sound driver and a card on top of it, in virtual time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ScriptedDriver:
         self.plan: Plan | None = None
         self.refused: list[SoundError] = []
         self.rates_hz: dict[Role, int] = {}
-        """The only rate that a device takes."""
+        """The only rate that a device accepts."""
         self.hangs = 0
         self.close_hangs = False
         self.mic_stalls = self.speaker_stalls = False
@@ -43,9 +43,9 @@ class ScriptedDriver:
         self.looked_s: list[float] = []
         """When the devices were listed."""
         self.latencies_s: list[float] = []
-        """Of each stream to the loudspeaker."""
+        """Of each loudspeaker stream."""
         self.no_speaker: SoundError | None = None
-        """Raised where it is to be opened anew."""
+        """Raised when the speaker is reopened."""
         self._ticking: asyncio.Task[None] | None = None
 
     async def devices(self) -> Sequence[Device]:
@@ -76,7 +76,7 @@ class ScriptedDriver:
     async def reopen_speaker(self, plan: Plan) -> Latency:
         assert self.plan is not None
         old = self.plan
-        old.on_asked(80, 0.0, 0.0, True)  # it may ask until it has ended
+        old.on_asked(80, 0.0, 0.0, True)  # it may ask for samples until it has ended
         old.on_ended("loudspeaker")
         await asyncio.sleep(0.1)
         if self.no_speaker:
@@ -123,8 +123,8 @@ class ScriptedDriver:
 
 class SleepyDriver(ScriptedDriver):
     """Its microphone hears its loudspeaker, which sleeps after 5 s below -60 dBFS and loses the
-    first ``lost_s`` of what it plays next. Both at one rate. ``late_s``: what it delays without
-    saying so."""
+    first ``lost_s`` of the next sound. Both run at one rate. ``late_s``: delay that it does not
+    report."""
 
     def __init__(self, lost_s: float, late_s: float = 0.0) -> None:
         super().__init__(ARRAY)

@@ -45,7 +45,7 @@ UPGRADE = (
 
 
 class ScriptedSession:
-    """Answers ``CreateResponse`` with a spoken reply, which holds on when asked to."""
+    """Answers ``CreateResponse`` with a spoken reply, which waits when asked to."""
 
     attentive = asleep = False
 
@@ -171,7 +171,7 @@ class Served:
         return connect(self.url + path, **options)
 
     async def session_of(self, talk: Talk) -> ScriptedSession:
-        """A session begins with its client's first message; this one asks for no answer."""
+        """The session: it begins with its client's first message, here one that needs no answer."""
         await talk.send("input_audio_buffer.clear")
         return await self.assistant.opened.get()
 
@@ -181,7 +181,7 @@ class Served:
 
 
 def appear_from(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    """From now on every connection comes from ``address``, as far as the server can see."""
+    """From now on the server sees every connection as coming from ``address``."""
 
     def remote(transport: asyncio.Transport) -> tuple[str, int]:
         return address, transport.get_extra_info("peername")[1]
@@ -191,7 +191,7 @@ def appear_from(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
 
 
 async def refusal(served: Served, path: str = "", **options: Any) -> httpx.Response:
-    """The answer to an upgrade that is refused."""
+    """The HTTP response that refuses an upgrade."""
     with pytest.raises(InvalidStatus) as refused:
         async with served.connect(path, **options):
             pass
@@ -203,7 +203,7 @@ async def refusal(served: Served, path: str = "", **options: Any) -> httpx.Respo
 
 @contextlib.contextmanager
 def closed_with(code: int, reason: str | None = None) -> Iterator[None]:
-    """The server closes the connection so, in the middle of what is tried."""
+    """Expect the server to close the connection with this code inside the block."""
     with pytest.raises(ConnectionClosed) as closed:
         yield
     assert closed.value.rcvd is not None
@@ -214,19 +214,19 @@ def closed_with(code: int, reason: str | None = None) -> Iterator[None]:
 Serve = Callable[..., Awaitable[Served]]
 
 _APP_OPTIONS = ("reconnect_s", "folder", "access", "limits", "console", "turns_kept", "webrtc")
-"""What ``build_app`` takes; all others are for ``serve``."""
+"""Options of ``build_app``; all others are for ``serve``."""
 
 
 @contextlib.asynccontextmanager
 async def running(
     app: Starlette, host: str = "127.0.0.1", *, drain_s: float = 0.0, **options: Any
 ) -> AsyncIterator[tuple[int, asyncio.Task[None]]]:
-    """Its port and task."""
+    """The server's port and task."""
     listener = bind(host, 0)
     port = listener.getsockname()[1]
     serving = serve(app, host, port, drain_s=drain_s, listener=listener, **options)
     async with beside(serving) as task:
-        await asyncio.sleep(0)  # now it takes signals; the listener keeps clients that come early
+        await asyncio.sleep(0)  # it takes signals from here on; the listener holds early clients
         yield port, task
 
 
@@ -249,7 +249,7 @@ async def servers() -> AsyncIterator[Serve]:
 
 
 class Talk:
-    """A raw client whose every event passes through the conformance recorder."""
+    """A raw client; the conformance recorder checks every event."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket

@@ -1,4 +1,4 @@
-"""A conversation in which things are announced, for ``app.announcing``."""
+"""A scripted conversation that takes announcements, for ``app.announcing``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ KITCHEN = "192.168.1.7"
 
 @dataclass(eq=False)
 class ScriptedSpeaker:
-    """What it answers to announcements is known in advance."""
+    """Its answers to announcements are fixed in advance."""
 
     place: str = KITCHEN
     outcomes: Sequence[Outcome] = ("said",)
     takes_s: float = 0.01
     announces: bool = True
     asked: list[tuple[str, float]] = field(default_factory=list)
-    """Texts, and when."""
+    """Texts with their times."""
 
     async def announce(self, text: str, until: float) -> AnnouncementEnd:
         now = asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""Tool servers whose tools, results and delays are known in advance."""
+"""Tool servers with fixed tools, results and delays."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class ScriptedToolServer:
     result: CallResult = RAIN
     takes_s: float = 0.5
     problem: str = ""
-    """Why its tools cannot be listed."""
+    """Why its tools cannot be listed; empty if they can."""
     calls: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     cancelled: int = 0
     running: bool = False
     changed: Callable[[], None] = lambda: None
-    """Call it when the tools are others."""
+    """Call it when the tools have changed."""
 
     async def wait_for_tools(self) -> str:
         await asyncio.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Pictures that tests show, and messages with them."""
+"""Pictures for tests, and messages that contain them."""
 
 from __future__ import annotations
 

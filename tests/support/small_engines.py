@@ -1,4 +1,4 @@
-"""Small engines behind entry points, for tests of whole assistants: told apart by ear."""
+"""Small engines behind entry points, for tests of whole assistants; the output tells them apart."""
 
 from __future__ import annotations
 
@@ -33,17 +33,18 @@ GATE = threading.Event()
 class SmallOptions(EngineOptions):
     engine: str = "small"
     name: str = "one"
-    """What a recogniser hears and a model says."""
+    """What a recogniser hears, and what a model says."""
     level: int = 1000
-    """Of a voice's sound."""
+    """Level of a voice's sound."""
     rate: int = 16_000
     window_samples: int = 512
     waits: bool = False
-    """It is not built before ``GATE`` opens."""
+    """Building it waits for ``GATE``."""
     fails: bool = False
-    """It cannot be built."""
+    """Building it fails."""
     model_file: str | None = None
-    """A safetensors file of one tensor: the name, or what a model says instead of all else."""
+    """A safetensors file of one tensor: the name, or the text that replaces all else a model
+    says."""
     updates: str | None = None
 
 
@@ -177,7 +178,7 @@ class _Point:
 
 
 def install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on there is an engine ``small`` of each kind."""
+    """Register an engine ``small`` of each kind."""
     theirs = importlib.metadata.entry_points
 
     def entry_points(**wanted: str) -> Any:

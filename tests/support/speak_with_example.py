@@ -1,5 +1,5 @@
-"""Run in a process of its own, whose path has the example package: a real server over scripted
-engines whose voice is the example, and a client that has it say a sentence. Prints what it heard.
+"""Run as a separate process with the example package on its path: a real server over scripted
+engines and the example voice, and a client that has it say a sentence. Prints what it heard.
 
     python speak_with_example.py thread|process
 """

@@ -30,7 +30,7 @@ def quick_cast() -> Cast:
 
 
 class StagedAssistant:
-    """``app.compose.Assistant`` with scripted engines; they are quick unless told otherwise."""
+    """``app.compose.Assistant`` with scripted engines, quick by default."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class StagedAssistant:
         return self.reasons
 
     def forget(self) -> None:
-        """Let go of all that was noted for tests to look at."""
+        """Drop everything that was recorded for tests."""
         for noted in (self.llm.prompts, self.llm.warmed, self.llm.offered, self.tts.said):
             noted.clear()
         for kept in (self.stt.finished, self.sessions, self.places, self.buses):

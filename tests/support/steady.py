@@ -1,4 +1,4 @@
-"""Tests in real time, on a machine that its host may stop whenever it likes."""
+"""Tests in real time on a machine that its host may pause at any time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ TRIES = 6
 
 
 def on_a_steady_machine(test: Callable[..., Any]) -> Callable[..., Any]:
-    """Try again where it failed and the machine stood still meanwhile (for more than 10 ms, as a
-    process tells that does nothing else). A failure on a machine that went on is one at once; where
-    it stood still each time nothing can be said, and the test is skipped."""
+    """Retry a test that failed while the machine stood still (for more than 10 ms, as a separate
+    process measures). If the machine ran on, the failure counts at once; if it stood still in every
+    try, the test is skipped."""
 
     @functools.wraps(test)
     def tried(*args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Scenes as rows of a table: what happens, and what comes of it."""
+"""Scenes as rows of a table: what happens, and what is expected."""
 
 from __future__ import annotations
 

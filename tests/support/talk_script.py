@@ -1,4 +1,4 @@
-"""Conversations as short scripts, and what came of them as tables, to the millisecond.
+"""Conversations as short scripts, and their outcome as tables, to the millisecond.
 
 A script has one line for each thing that happens from outside, with its time in ms:
 
@@ -7,10 +7,10 @@ A script has one line for each thing that happens from outside, with its time in
     2000  640  (muted)                      the microphone sends nothing
     1200  >    response.cancel              the client sends this message (with fields as JSON)
 
-A table has one line for each thing that came of it. The real protocol and session run over
-scripted engines, in virtual time, and every server event is checked
-by ``tests/support/conformance.py``. The microphone delivers audio when it has been spoken, at the
-borders of the detector's windows of ``FRAME_MS``, so a window is known to the millisecond.
+A table has one line for each outcome. The real protocol and session run over scripted engines, in
+virtual time, and every server event is checked by ``tests/support/conformance.py``. The microphone
+delivers audio after it was spoken, at the borders of the detector's windows of ``FRAME_MS``, so the
+time of each window is exact.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _SOUND = re.compile(r"(\d+)\s+(\d+)\s+(.+)")
 MUTED = "(muted)"
 
 ASIDES = ("judged", "voices", "committed")
-"""Lines that a table has only where they are asked for."""
+"""Lines that a table has only on request."""
 
 
 # --- scripts -----------------------------------------------------------------------------------
@@ -72,11 +72,11 @@ class Script:
     messages: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
     """Time in ms, type, fields; in the order of their times."""
     muted: list[tuple[int, int]] = field(default_factory=list)
-    """From and to, in ms."""
+    """Start and end, in ms."""
 
     @property
     def end_ms(self) -> int:
-        """When nothing more comes from outside."""
+        """When the script ends."""
         return max([self.tape.end_ms, *(at for at, _, _ in self.messages)])
 
     @classmethod
@@ -101,8 +101,8 @@ class Script:
 # --- engines -----------------------------------------------------------------------------------
 
 STT_S, TURN_S, READ_S, TOKEN_S, SOUND_S = 0.061, 0.051, 0.041, 0.101, 0.081
-"""A transcript, the turn detector, a prompt that is read, a first token, a first sound. Such that
-nothing falls on the border of a window of 32 ms by chance, where the order would say nothing."""
+"""A transcript, the turn detector, a prefilled prompt, a first token, a first sound. Chosen so that
+nothing falls on the border of a 32 ms window, where the order would be arbitrary."""
 
 ears = partial(ScriptedStt, takes_s=STT_S)
 instinct = partial(ScriptedTurn, takes_s=TURN_S)
@@ -120,7 +120,7 @@ def cast(
     tts: ScriptedTts | None = None,
     turn: ScriptedTurn | None = None,
 ) -> Cast:
-    """Engines that hear the words on the tape, and take their time."""
+    """Engines that hear the words on the tape, with these delays."""
     return Cast(stt or ears(), llm or brain(), tts or voice(), turn or instinct())
 
 
@@ -138,7 +138,7 @@ class Story:
         self._plays_until: dict[str, float] = {}
         self.settings = Endpointing()
         self._open = 0
-        """Speech and answers that have begun and not ended."""
+        """Speech and answers in progress."""
         wire.bus.tap(self._hear)
         for engine in engines.engines:
             engine.listener = self._note
@@ -157,9 +157,9 @@ class Story:
         return [f"{ms} {line}" for ms, line in self.lines if not line.startswith(left_out)]
 
     def end_ms(self, turn: int = 0) -> int:
-        """When a turn is committed, by what was judged of its last pause: it ends at the first
-        border of a window that makes the silence as long as was called for, or as soon as a
-        judgement calls for no more. Before the first judgement there are no words to commit."""
+        """When a turn is committed, from the judgements of its last pause: at the first window
+        border where the silence is as long as required, or as soon as a judgement requires no more.
+        Before the first judgement there are no words to commit."""
         item_id = self.events(events.SpeechStarted)[turn].item_id
         known_ms = silent_ms = 0
         words_ms = None
@@ -194,7 +194,7 @@ class Story:
             self._note(line)
 
     def _audio(self, at: float, event: Event) -> str | None:
-        """Where audio begins, and where the listener has to wait for more of it."""
+        """Note where audio begins, and where the listener has to wait for more."""
         if not isinstance(event, events.ReplyAudio):
             return None
         until = self._plays_until.get(event.reply_id)
@@ -223,7 +223,7 @@ def _line(event: Event) -> str | None:
 
 
 def _border_ms(at_ms: int) -> int:
-    """The first border of a window that is not before."""
+    """The first window border at or after this time."""
     return -(-at_ms // FRAME_MS) * FRAME_MS
 
 
@@ -243,7 +243,7 @@ _PLAIN: dict[type[Any], str] = {
 
 
 def lines(text: str) -> list[str]:
-    """An expected table, written with any white space; in the order of its times."""
+    """The lines of an expected table in order of time, with white space normalised."""
     rows = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
     return sorted(rows, key=lambda row: int(row.split()[0]))
 
@@ -260,16 +260,16 @@ class Stage:
         self.story = Story(wire, engines)
         self._messages = list(script.messages)
         self._at = 0
-        """Samples of the tape that were played."""
+        """Samples of the tape played so far."""
 
     async def until(self, end_ms: int) -> None:
-        """Play on. At one time, messages go before audio."""
+        """Play on until then. At equal times, messages go before audio."""
         while self._at < end_ms * SAMPLES_PER_MS:
             await self._play_piece(end_ms)
         await self.wire.settle()
 
     async def to_rest(self, limit_ms: int = 60_000) -> int:
-        """Play on until the script is over and nothing is under way; gives the time in ms."""
+        """Play on until the script is over and all is idle; returns the time in ms."""
         last_ms = self.script.end_ms
         while True:
             await self._play_piece(limit_ms)
@@ -316,7 +316,7 @@ async def stage(
     session: dict[str, Any] | None = None,
     defaults: SessionDefaults = DEFAULTS,
 ) -> AsyncIterator[Stage]:
-    """A connection with 16 kHz both ways. ``session``: more fields of its ``session.update``."""
+    """A connection at 16 kHz both ways. ``session``: more fields for its ``session.update``."""
     async with wired(engines, settings=settings, defaults=defaults) as wire:
         played = Stage(wire, script, engines)
         await wire.send("session.update", session=_SESSION)
@@ -337,7 +337,7 @@ def perform(
     settings: SessionSettings | None = None,
     session: dict[str, Any] | None = None,
 ) -> Story:
-    """Play a script to its end, and at least until ``until_ms``; in the end all is closed."""
+    """Play a script to its end, and at least until ``until_ms``; then everything must be closed."""
     script = Script.parse(text)
     engines = engines or cast()
     engines.stt.tape = script.tape
@@ -355,7 +355,7 @@ def perform(
 
 
 def sure_of_more(*texts: str) -> Cast:
-    """Engines that take these words for unfinished, by their sound and by their sense."""
+    """Engines that judge these words unfinished, by sound and by meaning."""
     engines = cast()
     for text in texts:
         engines.turn.probabilities[text] = 0.05
@@ -367,9 +367,9 @@ def sure_of_more(*texts: str) -> Cast:
 
 
 def require_asked(story: Story) -> None:
-    """Every answer that somebody saw was asked for: by a committed turn, by the client, by long
-    silence; one each at most. So nobody saw anything of a reply behind its gate. One that noise may
-    have cut off, heard or not, is given again, once for each start of speech."""
+    """Check that a committed turn, the client or a long silence caused every visible answer, at
+    most one each; so no reply behind its gate was visible. An answer that noise may have cut off is
+    given again, once for each start of speech."""
     asked = 0
     again = False
     for event in story.wire.sent_and_received():

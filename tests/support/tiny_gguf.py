@@ -1,6 +1,6 @@
 """GGUF files made while a test runs: real architectures, random weights, the tokenizer of SmolLM2.
 
-They prove code paths of llama.cpp (sliding windows, drafts, pictures), never what a model says. The
+They test code paths of llama.cpp (sliding windows, drafts, pictures), never a model's words. The
 format is llama.cpp's ``docs/gguf``: a header, metadata, descriptions of tensors, and their data.
 """
 
@@ -29,7 +29,7 @@ _SCALARS = {
     11: "q",
     12: "d",
 }
-"""``enum gguf_type``, but for texts and lists."""
+"""``enum gguf_type``, except strings and arrays."""
 _BOOL, _TEXT, _LIST, _U32, _F32 = 7, 8, 9, 4, 6
 _I32 = 5
 _TENSOR_TYPES = {np.dtype(np.float32): 0, np.dtype(np.float16): 1}
@@ -38,8 +38,8 @@ _TENSOR_TYPES = {np.dtype(np.float32): 0, np.dtype(np.float16): 1}
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A tensor as it lies in a file. ``shape``: the axis that lies together first. ``kind``: number
-    of its ``enum ggml_type``."""
+    """A tensor as stored in a file. ``shape``: the contiguous axis first. ``kind``: its number in
+    ``enum ggml_type``."""
 
     shape: tuple[int, ...]
     kind: int
@@ -81,8 +81,8 @@ def tensors_of(path: Path) -> dict[str, Raw]:
 
 
 def write(path: Path, data: Mapping[str, Any], tensors: Tensors) -> Path:
-    """A GGUF of float32 and float16 ``tensors``, whose last axis is the one that lies together; or
-    of raw ones."""
+    """Write a GGUF of float32 and float16 ``tensors``, whose last axis is contiguous, or of raw
+    ones."""
     raw = {name: one if isinstance(one, Raw) else _raw(one) for name, one in tensors.items()}
     with path.open("wb") as file:
         file.write(b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(data)))
@@ -107,7 +107,7 @@ def _raw(tensor: NDArray[Any]) -> Raw:
 
 
 def tokenizer(path: Path) -> dict[str, Any]:
-    """The metadata of a GGUF that make its vocabulary and its chat template."""
+    """The GGUF metadata of the vocabulary and the chat template."""
     return {key: value for key, value in metadata(path).items() if key.startswith("tokenizer.")}
 
 
@@ -176,7 +176,7 @@ def _language_tensors(architecture: str, size: int, head: int, seed: int) -> Ten
             "attn_q.weight": matrix(HEADS * head, WIDTH),
             "attn_k.weight": matrix(head, WIDTH),
             "attn_v.weight": matrix(head, WIDTH),
-            # Large, so that what stands before matters.
+            # Large, so that earlier tokens matter.
             "attn_output.weight": matrix(WIDTH, HEADS * head, 8.0),
             "ffn_norm.weight": ones(WIDTH, np.float32),
             "ffn_gate.weight": matrix(2 * WIDTH, WIDTH),
@@ -195,8 +195,8 @@ def _language_tensors(architecture: str, size: int, head: int, seed: int) -> Ten
 
 
 def deeper(source: Path, path: Path, times: int) -> Path:
-    """``source`` (of the architecture llama) with ``times`` as many layers, of which the new ones
-    add nothing: it says just the same, and takes that much longer."""
+    """``source`` (a llama architecture) with ``times`` as many layers; the new ones add nothing, so
+    its output is the same and it is that much slower."""
     data, tensors = metadata(source), tensors_of(source)
     layers = data["llama.block_count"]
     data["llama.block_count"] = layers * times

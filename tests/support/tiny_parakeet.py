@@ -33,7 +33,7 @@ GAP = np.zeros(LISTEN_RATE * 4 // 10, dtype=np.int16)
 
 
 def options(**changed: Any) -> ParakeetOptions:
-    """Of an engine on the tiny model, with partials, in float32."""
+    """Options of an engine on the tiny model: partials, float32."""
     return ParakeetOptions.model_validate(
         {"weights": None, "model_file": str(FILE), "partials": True, "precision": "fp32"} | changed
     )
@@ -47,14 +47,14 @@ def engine(**changed: Any) -> Parakeet:
 
 @cache
 def reference() -> Any:
-    """The same model, as NeMo itself uses it."""
+    """The same model, run by NeMo itself."""
     from nemo.collections.asr.models import ASRModel
 
     return ASRModel.restore_from(str(FILE), map_location="cpu").eval()
 
 
 def random_model(folder: Path) -> Path:
-    """Another file of the same kind, with weights that mean nothing."""
+    """A file of the same kind with random weights."""
     model = new_model(tokenizer(folder, PHRASES * 20, PIECES), TINY)
     save(model, folder / "other.nemo")
     return folder / "other.nemo"
@@ -62,12 +62,12 @@ def random_model(folder: Path) -> Path:
 
 @cache
 def say(phrase: str, voice: str = "en-us", words_per_minute: int = 160) -> Pcm:
-    """One of ``PHRASES``, as espeak-ng says it, at 16 kHz."""
+    """One of ``PHRASES`` by espeak-ng, at 16 kHz."""
     samples = espeak(phrase, voice, words_per_minute, 50)
     return (np.clip(samples, -1, 1) * 32767).astype(np.int16)
 
 
 def talk(*phrases: str, voice: str = "en-us+m3") -> tuple[Pcm, str]:
-    """Phrases with pauses around them, and their text."""
+    """Phrases with pauses around them, and the text."""
     pieces = [GAP, *(part for phrase in phrases for part in (say(phrase, voice), GAP))]
     return np.concatenate(pieces), " ".join(phrases)

@@ -36,7 +36,7 @@ def directory(size: str = "1b7", kind: str = "custom_voice") -> Path:
 
 
 def options(**changed: Any) -> Qwen3TtsOptions:
-    """Of an engine on the tiny model, in float32."""
+    """Options of an engine on the tiny model, in float32."""
     plain = {"weights": None, "model_dir": str(directory()), "precision": "fp32"}
     return Qwen3TtsOptions.model_validate(plain | changed)
 

@@ -1,4 +1,4 @@
-"""An engine for the tests of workers, which does on request what engines do wrong."""
+"""An engine for the tests of workers that misbehaves on request."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FREED = threading.Event()
 
 
 class Opened:
-    """Something that is opened on an engine and has state; a conversation and a stream, too."""
+    """An object with state, opened on an engine; serves as conversation and as stream."""
 
     def __init__(self, log: list[str]) -> None:
         self.count = 0
@@ -110,7 +110,7 @@ class ToyEngine:
         return Countdown(n, self.log)
 
     def hold(self, cancel: CancelToken) -> Iterator[str | None]:
-        """Says that it holds the engine, then blocks until it is cancelled or preempted."""
+        """Yields once it holds the engine, then blocks until cancelled or preempted."""
         yield "holding"
         while not cancel.cancelled:
             if cancel.preempted:
@@ -126,7 +126,7 @@ class ToyEngine:
         yield name
 
     def block(self, cancel: CancelToken) -> Iterator[str]:
-        """Says that it is busy, then ignores that it is cancelled."""
+        """Yields once it is busy, then ignores cancellation."""
         yield "busy"
         BUSY.set()
         FREED.wait()
@@ -144,7 +144,7 @@ class ToyEngine:
         os._exit(3)
 
     def start_program(self, pipe: str) -> None:
-        """One that lasts; it holds the pipe open."""
+        """Start a lasting program, which holds the pipe open."""
         with open(pipe, "wb") as end:
             subprocess.Popen(("sleep", "600"), stdout=end)
 
@@ -197,7 +197,7 @@ def spec(builder: Any = build, kind: Kind = Kind.TTS) -> EngineSpec:
 
 @asynccontextmanager
 async def running(worker: Worker) -> AsyncIterator[asyncio.Queue[None]]:
-    """The worker runs. Yields a queue with one entry for each later time that it is ready."""
+    """Run the worker. Yields a queue that gets one entry each time it is ready again."""
     ready: asyncio.Queue[None] = asyncio.Queue()
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run(lambda: ready.put_nowait(None)))

@@ -1,8 +1,8 @@
 """Golden transcripts: JSON lines ``{"from", "at_ms", "message"}`` of whole connections.
 
 A transcript's client lines are its script: ``play`` sends them at their times, in virtual time, to
-the real protocol and session over scripted engines, and gives back the whole transcript, which
-must be the same. What would differ for no reason or says nothing is written shorter:
+the real protocol and session over scripted engines, and returns the whole transcript, which must be
+the same. Arbitrary or irrelevant details are abbreviated:
 
 - ids by order of appearance (``item#1``, ``resp#2``); the server's event ids are left out.
 - audio by its length: an append of ``<speech 1000 ms>`` or ``<silence 600 ms>`` is that much
@@ -34,7 +34,7 @@ _ID = re.compile(r"\b(item|resp|conv|call|sess)_\d+\b")
 _NAME = re.compile(r"\b(item|resp|conv|call|sess)#\d+\b")
 _DELTA = "response.output_audio.delta"
 _LISTEN_ON_S = 60.0
-"""After the client's last message, for everything to end."""
+"""Time after the client's last message for everything to end."""
 
 
 def read(path: Path) -> list[Line]:
@@ -47,7 +47,7 @@ def write(path: Path, lines: list[Line]) -> None:
 
 
 async def play(script: list[Line], cast: Cast, defaults: SessionDefaults) -> list[Line]:
-    """The transcript of a connection whose client does what ``script``'s client lines say."""
+    """The transcript of a connection whose client follows the client lines of ``script``."""
     names = _Names()
     async with wired(cast, defaults=defaults) as client:
         for line in script:
@@ -83,7 +83,7 @@ class _Names:
         self._read = 0
 
     def learn(self, client: Wired) -> None:
-        """Name everything that was said so far."""
+        """Name every id seen so far."""
         for said in client.log[self._read :]:
             self.short(said.text)
         self._read = len(client.log)
@@ -116,7 +116,7 @@ def _shortened(lines: list[Line]) -> Iterator[Line]:
 
 
 def _audio_item(line: Line) -> str | None:
-    """The item whose audio a line brings."""
+    """The item whose audio a line carries."""
     message = line["message"]
     return str(message["item_id"]) if message.get("type") == _DELTA else None
 

@@ -8,7 +8,7 @@ from reachy_voice.testing import Scene
 
 
 def records_of(played: Scene, *, answers: bool = True) -> list[TurnRecord]:
-    """The records of everything that was published, by a fold of our own."""
+    """The turn records of all published events, folded anew."""
     recorder = TurnRecorder(answers=answers)
     seen = [(at, e) for at, e in played.log if not isinstance(e, TurnRecord)]
     told = [each for at, event in seen for each in recorder.feed(at, event)]

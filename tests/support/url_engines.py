@@ -1,4 +1,4 @@
-"""Engines by URL, running, for tests."""
+"""Running engines by URL, for tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPECS = {
         (Kind.TTS, "openai-speech"),
     )
 }
-"""Looked up here, because modules are not imported on the loop."""
+"""Looked up here, since modules must not be imported on the event loop."""
 
 HELLO = (Message("system", "Be brief."), Message("user", "Hello, who are you?"))
 DANCE = Tool(
@@ -37,8 +37,8 @@ NOD = Tool("nod", "Nod", {"type": "object", "properties": {}})
 
 
 def built(pool: Pool, kind: Kind, name: str, url: str, **options: Any) -> UrlEngine:
-    """Not running yet; ``start_s`` is 0, so that what is wrong at the start is raised at once, and
-    it makes no request that a test does not know of."""
+    """An engine that does not run yet. ``start_s`` is 0: it raises start errors at once and makes
+    no unexpected requests."""
     spec = SPECS[kind, name]
     assert isinstance(spec, UrlEngineSpec)
     quiet = {"start_s": 0.0, "warm_up": False}
@@ -49,7 +49,7 @@ def built(pool: Pool, kind: Kind, name: str, url: str, **options: Any) -> UrlEng
 
 @asynccontextmanager
 async def running(kind: Kind, name: str, url: str, **options: Any) -> AsyncIterator[UrlEngine]:
-    """An engine whose server is well."""
+    """An engine whose server works."""
     async with Pool() as pool:
         engine = built(pool, kind, name, url, **options)
         async with alive(engine):
@@ -74,7 +74,7 @@ async def alive(engine: UrlEngine) -> AsyncIterator[UrlEngine]:
 
 
 def told() -> AbstractContextManager[WatchedLog]:
-    """What engines by URL log, for as long as the context lasts."""
+    """The log of engines by URL while the context lasts."""
     return watched_log("reachy_voice.by_url")
 
 
@@ -86,13 +86,13 @@ async def answer(
     sampling: Sampling | None = None,
     work: Work | None = None,
 ) -> list[Delta]:
-    """All of one reply."""
+    """All events of one reply."""
     request = LlmRequest(messages or HELLO, tools, choice or ToolChoice(), sampling or Sampling())
     deltas = llm_stage(engine).open().reply(request, work or Work())
     return [delta async for delta in deltas]
 
 
 async def answered(far: FarServer, *messages: Message, **how: Any) -> list[Delta]:
-    """All of one reply of a server that runs for no other."""
+    """All events of one reply of a server started for it."""
     async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
         return await answer(engine, *messages, **how)

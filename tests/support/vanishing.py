@@ -1,4 +1,4 @@
-"""Clients that vanish at random moments of a reply, and the resources they leave."""
+"""Clients that vanish at random moments of a reply, and the resources they leave behind."""
 
 from __future__ import annotations
 
@@ -22,30 +22,29 @@ from tests.support.scripted_server import Served, servers
 from tests.support.staged_server import StagedAssistant, quick_llm
 
 PLACES = 4
-"""Conversations at the same time. A few vanished clients may not have been noticed yet."""
+"""Concurrent conversations. The server may not have noticed a few vanished clients yet."""
 
 LONGEST_S = 0.06
-"""All of a reply's moments are within this time: its stages take some ms each, and its audio is
-then paced."""
+"""A whole reply fits in this time: each stage takes a few ms, then its audio is paced."""
 
 SPEECH = np.tile(np.array([3000, -3000], np.int16), 2400)
 """200 ms at 24 kHz that the scripted VAD takes for speech."""
 
 
 class Vanishing:
-    """One server, and clients that come and vanish one after the other."""
+    """One server, and clients that come and vanish one by one."""
 
     def __init__(self, served: Served, assistant: StagedAssistant, seed: int) -> None:
         self.served = served
         self.assistant = assistant
         self.moments: Counter[str] = Counter()
-        """The last event that each client saw."""
+        """Each client's last event."""
         self._random = random.Random(seed)
         self._tasks = asyncio.all_tasks()
         self._threads = set(threading.enumerate())
 
     async def vanish(self, number: int) -> None:
-        """One client. Each key is used twice, so that every second one comes back."""
+        """One client. Each key is used twice, so every second client reconnects."""
         key = {"Authorization": f"Bearer robot-{number // 2}"} if number % 3 else {}
         uri = f"ws://127.0.0.1:{self.served.port}/v1/realtime"
         socket = await connect(uri, additional_headers=key).__aenter__()
@@ -60,7 +59,7 @@ class Vanishing:
         self.assistant.forget()
 
     async def _ask(self, socket: ClientConnection) -> None:
-        """Aloud or in writing."""
+        """Ask by speech or by text."""
         detection = self._random.choice([None, {"type": "server_vad"}])
         audio = {"input": {"turn_detection": detection}}
         await _send(socket, "session.update", session={"type": "realtime", "audio": audio})
@@ -80,15 +79,15 @@ class Vanishing:
             self._last_seen = json.loads(await socket.recv())["type"]
 
     def _cut(self, client: ClientConnection) -> None:
-        if self._random.random() < 0.5:  # with a RST, as of a machine that lost its power
+        if self._random.random() < 0.5:  # with a RST, like a machine that lost power
             connection: socket.socket = client.transport.get_extra_info("socket")
             linger = struct.pack("ii", 1, 0)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         client.transport.abort()
 
     async def left(self) -> dict[str, int]:
-        """What is left when the server has noticed that all are gone, and nobody comes back:
-        resources beyond those of an idle server."""
+        """Resources beyond those of an idle server, once it has noticed that all clients are gone
+        for good."""
         await self.served.sockets.empty()
         self.served.sockets.parked.close()
         places = await self._places_taken()
@@ -103,7 +102,7 @@ class Vanishing:
         }
 
     async def _places_taken(self) -> int:
-        """How many of the server's places are not free for newcomers."""
+        """How many of the server's places are taken."""
         async with contextlib.AsyncExitStack() as stack:
             greetings = []
             for _ in range(PLACES):
@@ -119,12 +118,12 @@ async def _send(socket: ClientConnection, kind: str, **fields: object) -> None:
 
 @contextlib.asynccontextmanager
 async def vanishing(seed: int) -> AsyncIterator[Vanishing]:
-    """A server whose engines take some milliseconds for each stage."""
+    """A server whose engines take a few milliseconds for each stage."""
     llm = quick_llm(first_s=0.006, per_token_s=0.004)
     assistant = StagedAssistant(llm, ScriptedTts(first_s=0.006, seconds_per_word=0.1))
     async with servers() as start:
         served = await start(assistant, max_sessions=PLACES)
         first = Vanishing(served, assistant, seed)
-        await first.vanish(0)  # whatever is made once for all clients is there now
+        await first.vanish(0)  # everything made once for all clients exists now
         await served.sockets.empty()
         yield Vanishing(served, assistant, seed)

@@ -1,8 +1,8 @@
-"""A sound card without one: a private PulseAudio with null sinks that PortAudio really opens.
+"""A virtual sound card: a private PulseAudio with null sinks that PortAudio really opens.
 
-``speaker``: what is played there is recorded from its monitor. ``mic``: what is fed to ``micfeed``
-is heard there. An idle null sink takes 1.7 s to start, keeps that as a delay, and loses what comes
-meanwhile; so both are kept awake.
+``speaker``: its monitor records what is played. ``mic``: hears what is fed to ``micfeed``. An idle
+null sink takes 1.7 s to start, keeps that as a delay and loses the sound meanwhile, so both are
+kept awake.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ NAME = "Reachy Mini Audio"
 ECHO = "Reachy Mini Audio echo"
 """The same loudspeaker, and a microphone that hears it and nothing else."""
 OTHER = "Laptop"
-"""Another one, which must never be used instead."""
+"""A different card, which must never be used instead."""
 RATE = 48_000
-"""Hz, of the null sinks."""
+"""Rate of the null sinks, in Hz."""
 _PROGRAMS = ("pulseaudio", "pactl", "pacat", "parec")
 _PLUGIN = "libasound_module_pcm_pulse.so"
 _AWAKE_S = 2.2
 
 
 def missing() -> str | None:
-    """Why there can be no virtual card here, or None."""
+    """Why this machine cannot have a virtual card, or None."""
     for program in _PROGRAMS:
         if shutil.which(program) is None:
             return f"{program} is not installed (Debian: pulseaudio, pulseaudio-utils)"
@@ -52,7 +52,7 @@ def missing() -> str | None:
 
 
 def need_virtual_sound() -> None:
-    """Skip where the Debian packages are absent; never in CI."""
+    """Skip the test if the Debian packages are absent; fail in CI."""
     why = missing()
     if why is None:
         return
@@ -62,8 +62,8 @@ def need_virtual_sound() -> None:
 
 
 class Recorder:
-    """What ``parec`` hears, int16 mono of 48 kHz, and when each piece came: later than it was
-    played by what ``parec`` gathers, about 5 ms."""
+    """What ``parec`` hears, int16 mono at 48 kHz, with arrival times: about 5 ms after playback,
+    since ``parec`` buffers that much."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -78,7 +78,7 @@ class Recorder:
         return np.frombuffer(b"".join(list(self._pieces)), "<i2")
 
     def time_of(self, sample: int) -> float:
-        """When it was there, on ``time.monotonic``: a line through the earliest arrivals."""
+        """When this sample arrived, on ``time.monotonic``: a line through the earliest arrivals."""
         ends = np.array([end for end, _ in self._stamps], np.float64)
         at_s = np.array([stamp for _, stamp in self._stamps], np.float64)
         return float(np.percentile(at_s - ends / RATE, 5)) + sample / RATE
@@ -97,8 +97,8 @@ class Recorder:
 
 
 class VirtualSound:
-    """A PulseAudio of its own in ``folder``; as a context manager it sets and restores the
-    environment in which PortAudio finds it."""
+    """A private PulseAudio in ``folder``. As a context manager it sets the environment in which
+    PortAudio finds it, and restores that afterwards."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -133,7 +133,7 @@ class VirtualSound:
     # --- the server -------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """The server, with the card plugged in and awake."""
+        """Start the server with the card plugged in and awake."""
         self._server = self._run(
             "pulseaudio", "-n", "--daemonize=no", "--exit-idle-time=-1", "--use-pid-file=no",
             "--log-level=error", "-F", str(self._folder / "start.pa"),
@@ -142,14 +142,14 @@ class VirtualSound:
         self.plug()
 
     def kill(self) -> None:
-        """At once, as a crash does."""
+        """Kill it at once, as a crash would."""
         self._end_keepers()
         self._server.kill()
         self._server.wait()
         (self._folder / "native").unlink(missing_ok=True)
 
     def plug(self, awake: bool = True) -> None:
-        """The card comes; ``awake``: wait until sound flows without delay."""
+        """Add the card. ``awake``: wait until sound flows without delay."""
         for sink in ("speaker", "micfeed"):
             self._pactl(
                 "load-module", "module-null-sink", f"sink_name={sink}", f"rate={RATE}", "channels=2"
@@ -168,13 +168,13 @@ class VirtualSound:
             time.sleep(_AWAKE_S)
 
     def unplug(self) -> None:
-        """The card goes; the server stays."""
+        """Remove the card; the server stays."""
         self._end_keepers()
         self._pactl("unload-module", "module-remap-source")
         self._pactl("unload-module", "module-null-sink")
 
     def pause(self) -> None:
-        """The server hangs: it is there, and nothing comes from it."""
+        """Make the server hang: it is there but sends nothing."""
         self._server.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -183,7 +183,7 @@ class VirtualSound:
     # --- sound ------------------------------------------------------------------------------------
 
     def feed(self, path: Path) -> subprocess.Popen[bytes]:
-        """Play raw int16 mono of 16 kHz into the microphone, in real time."""
+        """Play raw int16 mono at 16 kHz into the microphone, in real time."""
         return self._run(
             "pacat", "--playback", "--raw", "--device=micfeed", "--latency-msec=20",
             "--rate=16000", "--channels=1", "--format=s16le", str(path),
@@ -191,7 +191,7 @@ class VirtualSound:
 
     @contextmanager
     def recording(self, sink: str = "speaker") -> Iterator[Recorder]:
-        """What comes out of a sink."""
+        """Record the output of a sink."""
         process = subprocess.Popen(
             [
                 "parec", f"--device={sink}.monitor", "--latency-msec=5", f"--rate={RATE}",
@@ -280,7 +280,7 @@ def lag_of(wanted: Pcm, heard: Pcm) -> tuple[int, float]:
 
 
 def _until(true: Callable[[], bool], what: str, patience_s: float = 10.0) -> None:
-    """Poll another program, which sends no event."""
+    """Poll a program that sends no events."""
     end = time.monotonic() + patience_s
     while not true():
         if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""What our code logs, to wait for."""
+"""Our log, for tests that wait for a line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class WatchedLog(logging.Handler):
         self.lines.put_nowait(record.getMessage())
 
     async def until(self, text: str) -> list[str]:
-        """The lines before the one with ``text``."""
+        """Wait for the line with ``text``; returns the lines before it."""
         before: list[str] = []
         while text not in (line := await self.lines.get()):
             before.append(line)
@@ -28,7 +28,7 @@ class WatchedLog(logging.Handler):
 
 @contextmanager
 def watched_log(name: str) -> Iterator[WatchedLog]:
-    """From INFO on, for as long as the context lasts."""
+    """Watch from INFO up while the context lasts."""
     log, handler = logging.getLogger(name), WatchedLog()
     level = log.level
     log.setLevel(logging.INFO)

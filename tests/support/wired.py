@@ -1,7 +1,7 @@
-"""A client of the whole server but its socket: the real protocol and session, scripted engines.
+"""A client of the whole server except its socket: the real protocol and session, scripted engines.
 
-Runs in virtual time. Everything that is sent either way is kept with its time, and every server
-event passes through the conformance recorder.
+Runs in virtual time. Everything sent either way is kept with its time, and the conformance recorder
+checks every server event.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ class Wired:
         return round((asyncio.get_running_loop().time() - self._began) * 1000)
 
     async def at(self, ms: float) -> None:
-        """Wait until this long after the connection began."""
+        """Wait until this time after the connection began."""
         await asyncio.sleep(self._began + ms / 1000 - asyncio.get_running_loop().time())
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         self._flush()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._session.run())
@@ -111,7 +111,7 @@ class Wired:
     async def hear(self, milliseconds: int, level: int = 0) -> None:
         """Append audio of one level, in real time and in the session's format.
 
-        The log has it as one append, whose audio is ``<speech 1000 ms>`` or ``<silence 60 ms>``.
+        The log shows one append, whose audio is ``<speech 1000 ms>`` or ``<silence 60 ms>``.
         """
         what = f"<{'speech' if level else 'silence'} {milliseconds} ms>"
         whole = json.dumps({"type": APPEND, "audio": what})
@@ -124,20 +124,20 @@ class Wired:
         await self.hear(milliseconds, SPEECH_LEVEL)
 
     async def append(self, level: int, milliseconds: int = FRAME_MS) -> None:
-        """One append; the log leaves it out."""
+        """Send one append, without logging it."""
         format = _input_format(self.session)
         pcm = np.full(format.rate * milliseconds // 1000, level, np.int16)
         audio = wire.base64_text(wire.bytes_of(pcm, format))
         await self.send_text(json.dumps({"type": APPEND, "audio": audio}), kept=False)
 
     async def settle(self) -> None:
-        """Let everything that can happen now happen."""
+        """Run everything that can happen now."""
         for _ in range(50):
             await asyncio.sleep(0)
 
     @property
     def session(self) -> dict[str, Any]:
-        """As it was shown last."""
+        """The session as last shown."""
         shown = [event["session"] for event in self.recorder.events if "session" in event]
         return dict(shown[-1])
 
@@ -145,7 +145,7 @@ class Wired:
         return [event for event in self.recorder.events if event["type"] == type]
 
     def sent_and_received(self) -> list[dict[str, Any]]:
-        """Every message either way, in order, but audio that was appended."""
+        """Every message either way, in order, except appended audio."""
         return [json.loads(said.text) for said in self.log]
 
     async def _follow_events(self) -> None:
@@ -167,7 +167,7 @@ async def wired(
     settings: SessionSettings | None = None,
     tool_servers: ToolServers | None = None,
 ) -> AsyncIterator[Wired]:
-    """A connection, with its ``session.created`` already there."""
+    """A connection that has received ``session.created``."""
     client = Wired(cast or Cast(), defaults, with_words(settings), tool_servers)
     async with beside(client.run()):
         await client.settle()

@@ -1,7 +1,7 @@
 """``array.accept_deg`` from end to end, in virtual time.
 
-An array below the real pyusb, its watch, a talk and a session; only the sound and the engines are
-scripted, and the sound does not depend on where it comes from.
+A fake array below the real pyusb, its watch, a talk and a session; only sound and engines are
+scripted, and the sound does not depend on its direction.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FRONT = settings(accept_deg=90.0)
 
 @dataclass
 class Room:
-    """``device``: the array, which hears every speaker."""
+    """``device``: the array that hears every speaker."""
 
     told: Talk
     device: FakeXvf
@@ -120,19 +120,19 @@ async def test_only_speech_from_the_front_is_answered(
 
 
 @in_virtual_time
-async def test_speech_from_elsewhere_is_no_part_of_the_question() -> None:
+async def test_speech_from_elsewhere_is_not_part_of_the_question() -> None:
     async with room() as there:
         await there.say(1.0, SIDE_DEG)
         await there.say(1.0, 90.0)
         await there.quiet(6.0)
     (started,) = there.told.played.events(SpeechStarted)
-    # It began after 1.3 s; 300 ms before an onset are heard, too.
+    # It began after 1.3 s; 300 ms before an onset are included.
     assert started.audio_ms == pytest.approx(1000, abs=110)
     assert there.answered() == ["completed"]
 
 
 @in_virtual_time
-async def test_a_late_array_costs_no_syllable() -> None:
+async def test_a_late_array_loses_no_syllable() -> None:
     async with room() as there:
         await there.told.card.say(0.4)
         await there.say(1.0, 90.0)
@@ -174,7 +174,7 @@ async def test_after_unplugging_the_array_all_speech_counts() -> None:
 
 @in_virtual_time
 async def test_a_served_robot_answers_only_speech_from_the_front() -> None:
-    """The array's directions come through its daemon, the sound from the robot's app."""
+    """The array's directions come from its daemon, the sound from the robot's app."""
     array = ScriptedArray(via="daemon")
 
     async def say(played: Scene, azimuth_deg: float) -> None:

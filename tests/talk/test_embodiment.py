@@ -1,4 +1,5 @@
-"""The rest of the body in a talk: directions go on, a chip of zeros is restarted."""
+"""The rest of the body in a talk: directions are passed on, a chip that sends zeros is
+restarted."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ DEFAULT = load_settings(None, (), {}).settings
 
 
 def settings(**changed: object) -> Settings:
-    """With an array that is set otherwise."""
+    """Settings with other options for the array."""
     return DEFAULT.model_copy(update={"array": DEFAULT.array.model_copy(update=changed)})
 
 
@@ -74,7 +75,7 @@ async def embodied(
     assert running.cancelled()
 
 
-async def test_directions_go_on() -> None:
+async def test_directions_are_passed_on() -> None:
     array = respeaker()
     async with embodied(array) as told:
         assert await told.faced.get() == Direction(90.0, True, 3.0)
@@ -91,7 +92,7 @@ async def test_directions_go_on() -> None:
         (array_error("no permission", "errno 13"), {}, "udev"),
     ],
 )
-async def test_what_the_array_cannot_do_is_said(
+async def test_a_missing_array_function_is_reported(
     error: Exception, changed: dict[str, Any], words: str
 ) -> None:
     said = asyncio.Event()
@@ -112,7 +113,7 @@ async def test_without_control_nothing_is_opened() -> None:
 
 @pytest.mark.parametrize(("moves", "lines"), [(True, 0), (False, 2)])
 async def test_an_absent_robot_is_reported_once(moves: bool, lines: int) -> None:
-    """By the body, if that is to move; else by the array: what, and what to do."""
+    """By the body if it should move, otherwise by the array: what failed, and what to do."""
     robot = Robot(url="http://reachy-mini.local:8000", moves=moves)
     told = Body(respeaker(), settings().model_copy(update={"robot": robot}))
     told.body._array_says(
@@ -133,7 +134,7 @@ async def test_zeros_restart_the_chip_once() -> None:
     assert [name for name, _ in array.writes].count("REBOOT") == 1
 
 
-async def test_a_chip_is_not_restarted_where_that_is_not_wanted() -> None:
+async def test_a_chip_is_not_restarted_if_not_allowed() -> None:
     array = respeaker()
     async with embodied(array, settings(reboot=False)) as told:
         await told.faced.get()
@@ -144,7 +145,8 @@ async def test_a_chip_is_not_restarted_where_that_is_not_wanted() -> None:
 
 
 class TurnedBody:
-    """Of a robot that looks 60° to its left; an array in its head hears all so far to the right."""
+    """The body of a robot that looks 60° to its left; its head's array hears all that far to the
+    right."""
 
     def __init__(self) -> None:
         self.looked: list[float] = []
@@ -165,7 +167,7 @@ class TurnedBody:
 async def test_the_accepted_sector_does_not_turn_with_the_head(
     heard_deg: float, is_at_deg: float, looked_at: bool
 ) -> None:
-    """A head that turned to each speaker would bring all of them to its front."""
+    """A head that turned to each speaker would bring every speaker to its front."""
     array = ScriptedArray({"DOA_VALUE_RADIANS": (math.radians(heard_deg), 1.0)})
     body = TurnedBody()
     async with embodied(array, settings(accept_deg=90.0)) as told:
@@ -176,7 +178,7 @@ async def test_the_accepted_sector_does_not_turn_with_the_head(
 
 
 @pytest.mark.parametrize("sounding", [True, False])
-async def test_what_is_played_reaches_the_robot(sounding: bool) -> None:
+async def test_playback_reaches_the_robot(sounding: bool) -> None:
     async with embodied(respeaker()) as told:
         pieces: list[np.ndarray] = []
         told.body._body.played = lambda pcm, rate, at: pieces.append(pcm)
@@ -189,7 +191,7 @@ async def test_what_is_played_reaches_the_robot(sounding: bool) -> None:
     ("converged", "chip_cancels", "times"),
     [(False, True, 1), (True, True, 0), (None, True, 0), (False, False, 0)],
 )
-async def test_a_canceller_that_does_not_settle_is_told_once(
+async def test_a_canceller_that_does_not_converge_is_reported_once(
     converged: bool | None, chip_cancels: bool, times: int
 ) -> None:
     told = Body(respeaker(), settings())

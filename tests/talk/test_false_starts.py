@@ -32,7 +32,7 @@ SETTINGS = load_settings(None, ["robot.url=127.0.0.1:1"]).settings
 
 
 def noise(*peaks: float) -> SilentRoom:
-    """A quarter of a second at each score, with three seconds of silence after it."""
+    """A quarter of a second at each score, each followed by three seconds of silence."""
     scores = [score for peak in peaks for score in (*[peak] * 8, *[0.0] * 94)]
     silence = np.zeros(512, np.int16)
     return SilentRoom(
@@ -49,7 +49,7 @@ def noise(*peaks: float) -> SilentRoom:
         (noise(0.99), 1, None),
     ],
 )
-def test_turns_are_counted_and_the_threshold_that_opens_none_is_found(
+def test_turns_are_counted_and_a_safe_threshold_is_found(
     heard: SilentRoom, turns: int, threshold: float | None
 ) -> None:
     assert false_starts.false_starts(heard, Endpointing()) == turns
@@ -57,8 +57,7 @@ def test_turns_are_counted_and_the_threshold_that_opens_none_is_found(
 
 
 def moves(*sounds: Signal) -> SilentRoom:
-    """Each of these sounds after a second of the room, as a VAD scores them that hears a voice in
-    each."""
+    """Each sound after a second of the room, with the scores of a VAD that takes it for a voice."""
     whole = np.concatenate([*map(in_room, sounds), in_room(sounds[0])[:16_000]])
     frames = [AudioFrame(whole[at : at + 512], 16_000, at) for at in range(0, len(whole), 512)]
     loud = [float(np.abs(frame.pcm.astype(int)).max() > 500) for frame in frames]
@@ -73,7 +72,7 @@ def test_the_robots_own_motors_begin_no_turn() -> None:
 
 
 class ScriptedRobot:
-    """Turns as it is told; ``troubles`` happen at once."""
+    """Turns as told; ``troubles`` happen at once."""
 
     troubles: Sequence[RobotError] = ()
     looked_deg: list[float]
@@ -107,7 +106,7 @@ async def test_the_robot_moves_while_the_room_is_heard(
     assert tested.robot == "moved" if there else "nothing answers there" in tested.robot
 
 
-def test_the_turns_are_those_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_follow_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     quiet, silence = run_virtual(run_test(Sound(), Robot(), ScriptedDriver(ARRAY)))
     assert quiet.robot == "none"
     assert quiet.room_dbfs > -60

@@ -1,4 +1,4 @@
-"""Rooms on disk: found again, and never in the way."""
+"""Saved rooms: found again, and never an obstacle."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_room_is_found_again(tmp_path: Path) -> None:
     assert rooms.of("mic\nspeaker", "") is None
 
 
-def test_no_echo_any_more_is_kept_too(tmp_path: Path) -> None:
+def test_a_room_without_echo_is_saved(tmp_path: Path) -> None:
     rooms = KnownRooms(tmp_path)
     rooms.keep("mic", "speaker", None)
     rooms.keep("mic", "speaker", room())
@@ -54,18 +54,14 @@ def test_a_broken_file_is_a_warning(
     assert "cannot be used" in caplog.text
 
 
-def test_what_a_filter_cannot_be_is_not_taken(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_invalid_filter_is_not_loaded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rooms = KnownRooms(tmp_path)
     rooms.keep("mic", "speaker", room(ppm=9999.0))
     assert rooms.of("mic", "speaker") is None
     assert "out of range" in caplog.text
 
 
-def test_a_place_that_cannot_be_written_is_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unwritable_place_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     KnownRooms(tmp_path / "file").keep("mic", "speaker", room())
     assert "cannot be stored" in caplog.text

@@ -1,4 +1,4 @@
-"""Our own client meets servers that do not let it in."""
+"""Our own client and servers that refuse it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.machine
 KEY = "rv_a-key-of-ours"
 
 
-async def test_a_server_that_wants_a_key_says_where_to_put_it(
+async def test_a_missing_key_is_reported_with_where_to_set_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     appear_from(monkeypatch, "192.168.1.66")
@@ -45,7 +45,7 @@ async def test_a_server_that_wants_a_key_says_where_to_put_it(
             assert len(served.assistant.sessions) == 0, "a session begins with its first message"
 
 
-async def test_a_server_that_is_not_ready_is_no_wrong_key() -> None:
+async def test_a_server_that_is_not_ready_is_not_reported_as_a_wrong_key() -> None:
     assistant = ScriptedAssistant()
     assistant.reasons["llm"] = "warming up"
     async with servers() as start:
@@ -56,7 +56,7 @@ async def test_a_server_that_is_not_ready_is_no_wrong_key() -> None:
         assert "503" in refused.value.why
 
 
-async def test_a_server_without_tls_says_so() -> None:
+async def test_a_server_without_tls_is_reported() -> None:
     async with servers() as start:
         served = await start()
         with pytest.raises(NoServer, match="does not speak TLS") as refused:
@@ -66,7 +66,7 @@ async def test_a_server_without_tls_says_so() -> None:
     assert "ertificate" not in str(refused.value)
 
 
-async def test_a_certificate_of_another_name_says_so(
+async def test_a_certificate_for_another_name_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     tls = await asyncio.to_thread(tls_generated, tmp_path, ["box"])
@@ -85,7 +85,7 @@ async def test_a_certificate_of_another_name_says_so(
         assert "in its certificate" in other.value.fix
 
 
-async def test_a_wrong_path_says_which_is_right() -> None:
+async def test_a_wrong_path_is_reported_with_the_right_one() -> None:
     not_found = Response(HTTPStatus.NOT_FOUND, "Not Found", Headers())
     async with serve(
         lambda socket: None, "127.0.0.1", 0, process_request=lambda *_: not_found

@@ -1,4 +1,4 @@
-"""Which echo canceller ``talk`` uses: the array's chip, this program, or half-duplex."""
+"""How ``talk`` handles echo: the array's chip, this program, or half-duplex."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def talk_app(tmp_path: Path, url: str | None = None, **sound: Any) -> TalkApp:
         ({"echo": "software"}, HERE, CardEcho),
         ({"echo": "chip"}, ELSEWHERE, ChipHearing),
         ({"echo": "half-duplex"}, HERE, HalfDuplexHearing),
-        # Who presses a key is heard from the first word on, and nothing is played any more.
+        # After a key press the user is heard from the first word on, and nothing more is played.
         ({"echo": "half-duplex", "push_to_talk": True}, HERE, ChipHearing),
     ],
 )
-async def test_what_removes_the_echo(
+async def test_the_echo_canceller_is_chosen(
     tmp_path: Path, sound: dict[str, Any], opened: DevicesReady, kind: type
 ) -> None:
     told = talk_app(tmp_path, **sound)
@@ -61,7 +61,7 @@ async def test_what_removes_the_echo(
 
 
 @pytest.mark.parametrize("push_to_talk", [True, False])
-async def test_a_far_server_hears_nothing_meanwhile_either(
+async def test_a_remote_server_hears_nothing_during_playback(
     tmp_path: Path, push_to_talk: bool
 ) -> None:
     told = talk_app(tmp_path, "far:8765", echo="half-duplex", push_to_talk=push_to_talk)

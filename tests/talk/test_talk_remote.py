@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Reader:
-    """What comes, in order; everything that was read is kept."""
+    """Events in order; keeps everything it has read."""
 
     def __init__(self, conversation: RemoteConversation) -> None:
         self._events = conversation.events()
@@ -120,7 +120,7 @@ async def test_push_to_talk() -> None:
             assert reader.all(events.SpeechStarted) == []
 
 
-async def test_a_server_that_goes_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_reconnects_to_a_returning_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "RETRIES_S", (0.01,))
     async with servers() as serve:
         first: Served = await serve(StagedAssistant())
@@ -129,7 +129,7 @@ async def test_a_server_that_goes_and_comes_back(monkeypatch: pytest.MonkeyPatch
             for session in first.sockets.open.copy():
                 session.close(1012, "restart")
             await reader.until(Disconnected)
-            await say(conversation, 0.1, 0)  # lost, and nothing breaks
+            await say(conversation, 0.1, 0)  # dropped without an error
             await reader.until(Connected)
 
 
@@ -139,7 +139,7 @@ async def test_a_missing_server_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("address", ["a..b:8765", "127.0.0.1:99999", "robot:port", "[::1:8765"])
-async def test_what_is_no_address_is_said(address: str) -> None:
+async def test_an_invalid_address_is_reported(address: str) -> None:
     with pytest.raises(NoServer):
         await RemoteConversation(address).run()
 
@@ -183,7 +183,7 @@ async def test_a_server_that_refuses_later_is_asked_again(monkeypatch: pytest.Mo
 
 async def test_a_server_that_hangs_is_not_waited_for() -> None:
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Takes the connection and our session, and nothing after that."""
+        """Accepts the connection and our session, then reads nothing more."""
         head = await reader.readuntil(b"\r\n\r\n")
         key = next(x for x in head.decode().split("\r\n") if x.startswith("Sec-WebSocket-Key"))
         accept = websockets.utils.accept_key(key.partition(": ")[2])
@@ -222,7 +222,7 @@ def test_half_duplex_sends_silence_while_the_loudspeaker_sounds() -> None:
     assert np.frombuffer(sent[-1], np.int16).any()
 
 
-def test_what_is_not_known_tells_nothing() -> None:
+def test_unknown_events_are_ignored() -> None:
     assert list(events_of({"type": "rate_limits.updated"})) == []
     failed = {"id": "r", "status": "failed", "status_details": {"error": {"message": "broke"}}}
     (finished,) = events_of({"type": "response.done", "response": failed})

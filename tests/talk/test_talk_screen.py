@@ -91,8 +91,8 @@ def test_the_screen_says_why_speech_is_ignored() -> None:
     assert "muted, m unmutes" in shown(state)
 
 
-def test_a_word_of_our_own_is_told_at_once() -> None:
-    """Nothing else may happen for a long time."""
+def test_our_own_notice_is_shown_at_once() -> None:
+    """Nothing else may happen for a long time, so it cannot wait."""
     state, (console, file) = TalkState(), screen(width=40)
     state.on_change = PlainView(state, console).changed
     state.say("no array")
@@ -125,7 +125,7 @@ def test_in_a_low_terminal_the_newest_words_are_seen() -> None:
     assert told[-3:] == ["reachy the newest", "", "mic -> speaker   [q] quit"]
 
 
-def test_what_was_said_before_the_connection_broke_stays() -> None:
+def test_earlier_words_stay_after_a_lost_connection() -> None:
     state = TalkState()
     turn(state)
     state.note(events.ReplyStarted("r", "audio", True, "", AudioFormat(), None, None))
@@ -136,7 +136,7 @@ def test_what_was_said_before_the_connection_broke_stays() -> None:
     assert not state.partial
 
 
-def test_what_is_out_of_band_is_not_shown() -> None:
+def test_out_of_band_responses_are_not_shown() -> None:
     state = TalkState()
     state.note(events.ReplyStarted("r", "text", False, "", AudioFormat(), None, None))
     state.note(events.ReplyText("r", "b", 0, "secret"))
@@ -145,7 +145,7 @@ def test_what_is_out_of_band_is_not_shown() -> None:
     assert not state.lines
 
 
-def test_noise_is_no_turn() -> None:
+def test_noise_is_not_shown_as_a_turn() -> None:
     state = TalkState()
     turn(state)
     state.note(events.SpeechStopped("a", 900))
@@ -205,7 +205,7 @@ def test_the_latency_bar_has_every_stage_once() -> None:
     assert latency_bar({}).plain == ""
 
 
-def test_lines_for_a_pipe_are_told_once() -> None:
+def test_lines_for_a_pipe_are_printed_once() -> None:
     state, (console, file) = TalkState(), screen(width=40)
     view = PlainView(state, console)
     for number in range(30):
@@ -219,7 +219,7 @@ def test_lines_for_a_pipe_are_told_once() -> None:
     assert told == [f"note: number [{n}]" for n in range(30)] + ["note: twice"] * 2
 
 
-def test_the_live_picture_is_drawn_and_leaves_the_terminal_as_it_was() -> None:
+def test_the_live_view_restores_the_terminal() -> None:
     state = TalkState()
     console, file = screen(force_terminal=True, width=80)
     with live_view(state, console, "[q] quit"):
@@ -228,7 +228,7 @@ def test_the_live_picture_is_drawn_and_leaves_the_terminal_as_it_was() -> None:
     assert file.getvalue().rstrip().endswith("\x1b[?25h")  # the cursor is back
 
 
-def test_a_terminal_of_another_size_is_drawn_anew() -> None:
+def test_a_resized_terminal_is_redrawn() -> None:
     state = TalkState(devices="mic -> speaker")
     state.say("and so on " * 20)
     console, file = screen(force_terminal=True, width=100, height=24)
@@ -249,7 +249,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     return main, side
 
 
-async def test_keys_come_one_by_one_and_the_terminal_is_as_before(
+async def test_keys_are_read_singly_and_the_terminal_restored(
     terminal: tuple[int, int],
 ) -> None:
     main, side = terminal
@@ -264,7 +264,7 @@ async def test_keys_come_one_by_one_and_the_terminal_is_as_before(
     os.close(side)
 
 
-async def test_a_terminal_that_goes_is_not_read_for_ever(
+async def test_a_closed_terminal_ends_reading(
     terminal: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     main, side = terminal
@@ -282,12 +282,12 @@ async def test_a_terminal_that_goes_is_not_read_for_ever(
 def test_without_a_terminal_there_are_no_keys(
     stdin: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``None``: closed, as under a service manager."""
+    """``None``: stdin is closed, as under a service manager."""
     monkeypatch.setattr("sys.stdin", stdin)
     assert not has_keys()
 
 
-def test_warnings_are_on_the_screen_for_as_long_as_it_is_there() -> None:
+def test_warnings_are_on_the_screen_while_it_is_shown() -> None:
     state = TalkState()
     with warnings_in(state):
         logging.getLogger("reachy_voice.talk").warning("the room in %s is odd", "here")

@@ -1,4 +1,4 @@
-"""Sleep in ``talk``: what the state shows, and what goes to and comes from a server."""
+"""Sleep in ``talk``: the displayed state, and the messages to and from a server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_muted_and_asleep_shows_the_mute() -> None:
     assert state.doing == "muted"
 
 
-def test_a_server_is_asked_to_wake_and_says_how_it_is() -> None:
+def test_a_server_is_asked_to_wake_and_reports_its_state() -> None:
     (message,) = RemoteConversation("localhost")._messages(WakeUp())
     assert message == {"type": "reachy_voice.wake"}
     told = [{"type": f"reachy_voice.{kind}", "reason": "silence"} for kind in ("asleep", "awake")]

@@ -92,7 +92,7 @@ def talk(*options: str) -> Iterator[Talk]:
 
 @pytest.fixture(scope="session")
 def question(cache: WeightsCache, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Raw int16 of 16 kHz."""
+    """Raw int16 at 16 kHz."""
     path = tmp_path_factory.mktemp("question") / "question.raw"
     settings = load_settings(None, (), {}).settings
     ((pcm, rate),) = asyncio.run(synthesize_alone(settings, cache, ["What is your name?"]))
@@ -103,7 +103,7 @@ def question(cache: WeightsCache, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def sounding_s(pcm: Pcm) -> float:
-    """Seconds in which something is heard, in pieces of 10 ms."""
+    """Seconds with audible sound, in pieces of 10 ms."""
     size = RATE // 100
     peaks = np.abs(pcm[: len(pcm) // size * size].astype(np.int32)).reshape(-1, size).max(1)
     return float((peaks > 300).sum()) / 100
@@ -123,7 +123,7 @@ def test_a_spoken_question_and_its_answer(card: VirtualSound, question: Path) ->
     assert sounding_s(recorder.pcm) > 0.1 * len(said.split())
 
 
-def test_killed_it_ends_as_it_does_when_asked_to(card: VirtualSound) -> None:
+def test_sigterm_ends_it_cleanly(card: VirtualSound) -> None:
     with talk("--microphone", NAME) as running:
         running.until(lambda line: "vad is ready" in line)
         running.process.send_signal(signal.SIGTERM)

@@ -49,9 +49,10 @@ BLOCK = LISTEN_RATE // 100
 
 
 class ScriptedCard:
-    """Of virtual time: the loudspeaker plays by the loop's clock.
+    """A card in virtual time: the loudspeaker plays by the loop's clock.
 
-    ``say`` and ``be_quiet`` are the room; ``done`` is what was asked of the loudspeaker."""
+    ``say`` and ``be_quiet`` are the room; ``done`` is what was asked of the loudspeaker.
+    """
 
     def __init__(self) -> None:
         self.done: list[tuple[float, str]] = []
@@ -63,7 +64,7 @@ class ScriptedCard:
     # -- the room
 
     async def hear(self, seconds: float, level: int = 0) -> None:
-        """The microphone in real time; what is queued is played meanwhile."""
+        """The microphone in real time; queued audio plays meanwhile."""
         for _ in range(round(seconds * 100)):
             await asyncio.sleep(0.01)
             pcm = np.full(BLOCK, level, np.int16)
@@ -177,7 +178,7 @@ async def talk(push_to_talk: bool = False, **given: Any) -> AsyncIterator[Talk]:
 
 
 @in_virtual_time
-async def test_a_question_is_answered_and_the_screen_follows() -> None:
+async def test_a_question_is_answered_and_shown() -> None:
     async with talk() as told:
         await told.card.hear(0.3)
         await told.card.say(1.0)
@@ -298,7 +299,7 @@ async def test_a_moved_reference_is_reported_after_mute() -> None:
 
 
 @in_virtual_time
-async def test_what_was_said_before_it_was_muted_is_answered() -> None:
+async def test_speech_before_a_mute_is_answered() -> None:
     async with talk() as told:
         await told.card.say(1.0)
         told.talking.muted = True
@@ -308,7 +309,7 @@ async def test_what_was_said_before_it_was_muted_is_answered() -> None:
 
 
 @in_virtual_time
-async def test_push_to_talk_for_a_moment_asks_for_nothing() -> None:
+async def test_a_brief_push_to_talk_requests_nothing() -> None:
     async with talk(push_to_talk=True) as told:
         await told.talking.press()
         await told.card.say(0.05)
@@ -323,7 +324,7 @@ async def test_push_to_talk_for_a_moment_asks_for_nothing() -> None:
 
 
 @in_virtual_time
-async def test_after_a_key_nothing_more_is_played_of_the_answer() -> None:
+async def test_a_key_stops_the_answer() -> None:
     async with talk(push_to_talk=True) as told:
         bus = told.played.session._bus
         bus.publish(ReplyStarted("r", "audio", True, "", AudioFormat(), None, None))
@@ -335,6 +336,6 @@ async def test_after_a_key_nothing_more_is_played_of_the_answer() -> None:
         assert not told.card.playing
     (cut,) = told.commands(TruncateItem)
     assert cut.audio_end_ms == pytest.approx(300, abs=11)
-    # There is no such item; the refusal of our own cut is not shown.
+    # There is no such item; the refusal of our own truncation is not shown.
     assert told.played.events(Refused)
     assert [line.text for line in told.state.lines] == []

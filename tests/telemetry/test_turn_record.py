@@ -1,4 +1,4 @@
-"""Turn records: what became of a turn, whatever ends it and however late its answer comes."""
+"""Turn records: the outcome of a turn, whatever ends it and however late its answer is."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def recorded(*acts: Act, **options: Any) -> list[TurnRecord]:
 # --- a turn that is answered -------------------------------------------------------------------
 
 
-def test_a_spoken_turn_has_all_its_moments_and_figures() -> None:
+def test_a_spoken_turn_has_all_times_and_figures() -> None:
     played = play(SAID, silence(6.0), stt=heard_as("who are you?"))
     [record] = records_of(played)
     assert (record.origin, record.outcome) == ("voice", "answered")
@@ -67,7 +67,7 @@ def test_a_spoken_turn_has_all_its_moments_and_figures() -> None:
     [timeline] = played.events(events.Timeline)
     for moment in ("endpoint", "transcript", "first_token", "first_clause", "first_audio"):
         assert getattr(record, f"{moment}_ms") == getattr(timeline, moment)
-    # 2.1 s of speech: the first 2 s leave 40 ms ahead of the player, the rest at once
+    # 2.1 s of speech: the first 2 s are sent 40 ms ahead of the player, the rest at once
     assert record.first_audio_ms is not None
     assert record.last_audio_ms == pytest.approx(record.first_audio_ms + 2000 - 40, abs=45)
     assert record.ended_ms == pytest.approx(record.last_audio_ms, abs=1)
@@ -77,7 +77,7 @@ def test_a_spoken_turn_has_all_its_moments_and_figures() -> None:
     assert record.engine_wasted_s == 0
 
 
-def test_a_pause_that_is_none_is_kept_with_what_it_wasted() -> None:
+def test_a_resumed_pause_is_recorded_with_its_wasted_work() -> None:
     acts, turn = (say(1.0), silence(0.5), say(1.0), silence(5.0)), ScriptedTurn(probability=0.2)
     [record] = recorded(*acts, stt=heard_as("I want", "I want some tea"), turn=turn)
     inner, last = record.pauses
@@ -92,7 +92,7 @@ def test_a_pause_that_is_none_is_kept_with_what_it_wasted() -> None:
 
 
 def row(id: str, *acts: Act, expect: list[dict[str, Any]], **options: Any) -> Any:
-    """``expect``: some attributes of each record."""
+    """``expect``: attributes of each record."""
     return pytest.param(acts, options, expect, id=id)
 
 
@@ -222,7 +222,7 @@ def broken(engine: str) -> EngineError:
         ),
     ],
 )  # fmt: skip
-def test_what_became_of_each_turn(acts, options, expect) -> None:  # type: ignore[no-untyped-def]
+def test_each_turn_has_its_outcome(acts, options, expect) -> None:  # type: ignore[no-untyped-def]
     records = recorded(*acts, **options)
     found = [
         {name: getattr(record, name) for name in wanted}
@@ -237,14 +237,14 @@ def test_an_unanswered_turn_is_recorded_at_the_end() -> None:
     assert None not in (record.endpoint_ms, record.transcript_ms)
 
 
-def test_a_session_that_only_transcribes_has_its_records_at_once() -> None:
+def test_a_transcription_session_completes_its_records_at_once() -> None:
     played = play(SAID, silence(2.0), config=replace(VOICE, answers=False))
     recorder = TurnRecorder(answers=False)
     [record] = [r for at, event in played.log for r in recorder.feed(at, event)]
     assert (record.outcome, record.text) == ("unanswered", "hello")
 
 
-def test_an_interrupted_answer_tells_what_was_heard_and_when_it_ended() -> None:
+def test_an_interrupted_answer_records_heard_audio_and_end() -> None:
     acts = (SAID, silence(3.0), SAID, silence(5.0))
     played = play(*acts, settings=AT_ONCE, llm=ScriptedLlm(deltas=LONG))
     first, second = records_of(played)
@@ -260,7 +260,7 @@ def test_an_interrupted_answer_tells_what_was_heard_and_when_it_ended() -> None:
     assert (second.outcome, second.answers_also) == ("answered", ())
 
 
-def test_noise_tells_when_it_was_over() -> None:
+def test_noise_records_its_end() -> None:
     played = play(say(0.512), silence(2.0), stt=heard_as(""))
     stopped_at = played.time_of(events.SpeechStopped)
     [record] = records_of(played)
@@ -270,7 +270,7 @@ def test_noise_tells_when_it_was_over() -> None:
 # --- an answer that comes later than its turn --------------------------------------------------
 
 SLOW_VOICE = 0.5
-"""Seconds to the first sound: a noise in this time ends an answer that has just begun."""
+"""Seconds to the first sound; noise in this time ends an answer that has just begun."""
 NOISE_OVER_THE_ANSWER = (SAID, silence(0.55), say(0.3))
 
 
@@ -282,7 +282,7 @@ def range_of(record: TurnRecord) -> tuple[int | None, int | None]:
     return record.speech_start_sample, record.speech_end_sample
 
 
-def test_an_answer_that_noise_has_ended_and_that_is_given_again() -> None:
+def test_an_answer_repeated_after_noise_has_its_own_record() -> None:
     acts = (*NOISE_OVER_THE_ANSWER, silence(6.0))
     cut, noise, again = recorded(*acts, stt=heard_as("Tell me", ""), tts=slow_voice())
     assert (cut.origin, cut.outcome, cut.heard_s) == ("voice", "interrupted", 0.0)
@@ -334,7 +334,7 @@ def test_an_answer_given_again_outlasts_noise() -> None:
                      id="noise has ended it and the rest is typed"),
     ],
 )  # fmt: skip
-def test_words_that_are_answered_together_are_two_records(
+def test_turns_answered_together_have_two_records(
     acts: tuple[Act, ...], texts: tuple[str, ...], options: Any, outcome: str, origin: str
 ) -> None:
     stt = heard_as(*texts, **options.pop("stt", {}))
@@ -349,12 +349,12 @@ def test_words_that_are_answered_together_are_two_records(
         assert (first.speech_end_sample or 0) <= (second.speech_start_sample or 0)
 
 
-def test_what_was_heard_of_an_answer_that_has_hardly_begun() -> None:
+def test_a_barely_begun_answer_records_heard_audio() -> None:
     first, _ = recorded(SAID, silence(0.6), SAID, silence(5.0), stt=heard_as("Tell me", "more"))
     assert 0 < first.heard_s < 1.0
 
 
-def test_a_turn_that_waits_until_another_answer_is_over_has_its_own_record() -> None:
+def test_a_turn_that_waits_for_another_answer_has_its_own_record() -> None:
     llm = ScriptedLlm(answers=[("One. ", "Two. ", "Three."), ("Tea.",)])
     config, tts = detecting(interrupt_response=False), ScriptedTts(first_s=2.0)
     acts, stt = (SAID, silence(1.0), SAID, silence(12.0)), heard_as("Tell me", "about tea")
@@ -363,7 +363,7 @@ def test_a_turn_that_waits_until_another_answer_is_over_has_its_own_record() -> 
     assert (second.origin, second.outcome, second.text) == ("voice", "answered", "about tea")
     assert second.item_id not in (None, first.item_id)
     assert (second.answers_also, second.heard) == ((), "Tea.")
-    # It was over long before its answer could begin.
+    # The turn was over long before its answer could begin.
     assert second.pauses
     assert second.endpoint_ms is not None
     assert second.endpoint_ms > 1000
@@ -372,7 +372,7 @@ def test_a_turn_that_waits_until_another_answer_is_over_has_its_own_record() -> 
 # --- on the bus --------------------------------------------------------------------------------
 
 
-def test_a_session_publishes_each_record_just_before_what_completed_it() -> None:
+def test_a_record_is_published_just_before_its_last_event() -> None:
     played = play(SAID, silence(1.7), SAID, silence(0.1))
     published = played.events(TurnRecord)
     assert published[:-1] == records_of(played)[:-1]

@@ -1,4 +1,4 @@
-"""The fold behind turn records, by itself: events in, records out."""
+"""The fold behind turn records on its own: events in, records out."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_whole_turn_to_the_last_figure() -> None:
         Judgement(82.0, 0.7, 500, ("question",)),
         Judgement(132.0, 0.95, 200, ("sound", "question")),
     )
-    # Rounded, since differences of times are not exact.
+    # Rounded, since time differences are not exact.
     assert rounded(record) == (
         TurnRecord(
             origin="voice",
@@ -120,7 +120,7 @@ def test_a_whole_turn_to_the_last_figure() -> None:
 
 
 def rounded(value: Any) -> Any:
-    """The same with floats of six digits behind the point."""
+    """The record with floats rounded to six decimals."""
     if isinstance(value, float):
         return round(value, 6)
     if isinstance(value, tuple):
@@ -181,7 +181,7 @@ ANY_EVENT: st.SearchStrategy[Event] = st.one_of(
 
 @settings(max_examples=300)
 @given(st.lists(ANY_EVENT, max_size=60))
-def test_no_order_of_events_breaks_it_or_loses_a_turn(told: list[Event]) -> None:
+def test_no_order_of_events_raises_or_loses_a_turn(told: list[Event]) -> None:
     recorder = TurnRecorder()
     records: list[TurnRecord] = []
     for n, event in enumerate(told):
@@ -196,7 +196,7 @@ def test_no_order_of_events_breaks_it_or_loses_a_turn(told: list[Event]) -> None
     seen = Counter(record.item_id for record in records if record.item_id)
     assert all(seen[item_id] >= count for item_id, count in committed.items())
     started = sum(isinstance(event, events.SpeechStarted) for event in told)
-    # An answer that is cut off when it has hardly begun is given again, with a record of its own.
+    # An answer cut off near its beginning is given again, with its own record.
     again = sum(isinstance(e, events.ReplyFinished) and e.reason == "turn_detected" for e in told)
     assert started <= seen.total() <= started + committed.total() + again
     wasted = sum(record.engine_wasted_s for record in records)
@@ -204,7 +204,7 @@ def test_no_order_of_events_breaks_it_or_loses_a_turn(told: list[Event]) -> None
     assert wasted <= sum(e.engine_seconds for e in told if isinstance(e, vain))
 
 
-def test_what_waits_is_bounded() -> None:
+def test_waiting_turns_are_bounded() -> None:
     recorder = TurnRecorder()
     records: list[TurnRecord] = []
     for n in range(3 * MAX_WAITING):
@@ -219,7 +219,7 @@ def test_what_waits_is_bounded() -> None:
 # --- as metadata -----------------------------------------------------------------------------
 
 
-def test_metadata_fits_the_api_and_has_no_words_in_it() -> None:
+def test_metadata_fits_the_api_and_has_no_words() -> None:
     played = play(say(1.024), silence(6.0), stt=ScriptedStt(texts=("my secret is tea",)))
     [record] = records_of(played)
     shown = as_metadata(record)

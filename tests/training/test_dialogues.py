@@ -1,4 +1,4 @@
-"""What the tiny model learns from: the dialogues, as the server would send them."""
+"""The tiny model's training dialogues, as the server would send them."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def test_the_shipped_adapter_names_the_dialogues_that_it_learned_from() -> None:
     assert metadata(adapter.path)["reachy.dialogues_sha256"] == digest()
 
 
-def test_nothing_that_is_judged_is_learned() -> None:
+def test_no_evaluation_dialogue_is_learned() -> None:
     learned = {" ".join(turn[0] for turn in each.turns).lower() for each in read()}
     for name in FILES:
         if name.startswith("identity"):
-            continue  # single questions, as anybody asks them
+            continue  # single common questions
         for each in read_held_out(name):
             assert " ".join(turn.user for turn in each.turns).lower() not in learned
 
 
-def test_variety_follows_its_seed_and_keeps_what_is_called() -> None:
+def test_variety_follows_its_seed_and_keeps_the_calls() -> None:
     dialogues = read()
     one, again, other = (varied(dialogues, random.Random(seed)) for seed in (1, 1, 2))
     assert one == again != other
@@ -70,7 +70,7 @@ def test_variety_follows_its_seed_and_keeps_what_is_called() -> None:
         assert {"dance", "camera"} <= offered
 
 
-def test_a_dialogue_is_what_the_server_sends(model: Model) -> None:
+def test_a_dialogue_matches_the_servers_prompt(model: Model) -> None:
     call = {"name": "dance", "arguments": {"move": "jackson"}}
     turns = (("Hi!", "Hello."), ("dance", "Here I go!", call), ("nice", "Thank you."))
     rng = random.Random(0)

@@ -1,4 +1,4 @@
-"""The adapter that is trained with torch means the same to llama.cpp."""
+"""An adapter trained with torch has the same effect in llama.cpp."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def llama_logits(base: Path, *adapters: LoraAdapter) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_file_computes_what_the_layers_compute(weights: Any, tmp_path: Path) -> None:
+def test_file_and_layers_compute_the_same(weights: Any, tmp_path: Path) -> None:
     packaged = next(weights("smollm2-135m-instruct").glob("*.gguf"))
     base = tiny_gguf.language_model(tmp_path / "tiny.gguf", tiny_gguf.tokenizer(packaged))
     network = transformers.AutoModelForCausalLM.from_pretrained(
@@ -55,6 +55,6 @@ def test_the_file_computes_what_the_layers_compute(weights: Any, tmp_path: Path)
     assert np.corrcoef(without, expected)[0, 1] < 0.9
 
 
-def test_rows_of_a_head_are_neighbours_that_were_halves() -> None:
+def test_rows_of_a_head_are_interleaved_from_halves() -> None:
     rows = np.arange(8)[:, None]
     assert lora.permute(rows, 2)[:, 0].tolist() == [0, 2, 1, 3, 4, 6, 5, 7]

@@ -1,5 +1,5 @@
 """OpenAI's Agents SDK for browsers, unmodified, in real Chromium: talk, tool, interruption, mute,
-and a second call. Its page comes from another origin than the server, with a client secret."""
+and a second call. Its page has another origin than the server, and a client secret."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def start(page: Page, served: Served) -> None:
 
 
 async def until(page: Page, type: str, count: int = 1) -> list[Any]:
-    """What was seen, once it has ``count`` events of that type."""
+    """The events seen, once ``count`` of that type have arrived."""
     so_many = "([type, count]) => seen.filter(([each]) => each === type).length >= count"
     try:
         await page.wait_for_function(so_many, arg=[type, count])
@@ -87,7 +87,9 @@ def said(seen: list[Any]) -> list[str]:
     return [text for kind, text in seen if kind == "response.output_audio_transcript.done"]
 
 
-async def test_the_browser_sdk_holds_every_turn(serving: Serve, sdk: Path, tmp_path: Path) -> None:
+async def test_the_browser_sdk_completes_every_turn(
+    serving: Serve, sdk: Path, tmp_path: Path
+) -> None:
     cast = phrase_cast()
     cast.stt = ScriptedStt((TIME,) * 9)
     served = await serving(StagedAssistant(cast=cast), webrtc=True)

@@ -1,4 +1,4 @@
-"""Calls by aiortc with a real server over scripted engines."""
+"""aiortc calls to a real server over scripted engines."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_a_tool_is_called_over_the_channel(served: Served) -> None:
         assert said["transcript"] == "The tool says sunny."
 
 
-async def test_what_was_not_said_into_a_muted_microphone_is_answered_once_unmuted(
+async def test_speech_into_a_muted_microphone_is_not_answered(
     served: Served,
 ) -> None:
     async with calling(served) as caller:
@@ -63,9 +63,9 @@ async def test_what_was_not_said_into_a_muted_microphone_is_answered_once_unmute
 
 
 @pytest.mark.parametrize("complete", [False, True])
-async def test_the_client_clears_what_is_played(served: Served, complete: bool) -> None:
-    """As the Agents SDK interrupts: one response ends, and its speech with it; only its speech if
-    all of it was sent, as it is at once where speech does not interrupt."""
+async def test_the_client_clears_the_playback(served: Served, complete: bool) -> None:
+    """The Agents SDK interrupts like this: a response ends with its speech, or only its speech if
+    all was sent, which happens at once if speech does not interrupt."""
     detection = {"type": "server_vad", "interrupt_response": not complete}
     session = {**SESSION, "audio": {"input": {"turn_detection": detection}}}
     async with calling(served, session=session) as caller:
@@ -83,7 +83,7 @@ async def test_the_client_clears_what_is_played(served: Served, complete: bool) 
             assert done["response"]["status_details"]["reason"] == "client_cancelled"
 
 
-async def test_push_to_talk_commits_what_the_track_brought(served: Served) -> None:
+async def test_push_to_talk_commits_the_tracks_audio(served: Served) -> None:
     heard = {"turn_detection": None, "transcription": {"model": "any"}}
     session = {**SESSION, "audio": {"input": heard}}
     async with calling(served, session=session) as caller:
@@ -140,10 +140,10 @@ async def test_loss_and_jitter_lose_no_turn(served: Served) -> None:
         assert heard == [TIME] * 3
 
 
-async def test_speech_before_the_track_is_silent_is_answered(
+async def test_speech_before_the_track_stops_is_answered(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the client is there: it reports what it hears."""
+    """And the client is alive: it reports what it hears."""
     async with calling(served) as caller:
         caller.microphone.say(tone(TIME, 1.5))
         await caller.until("input_audio_buffer.speech_started")
@@ -158,7 +158,7 @@ async def test_speech_before_the_track_is_silent_is_answered(
         assert not link.ended.is_set()
 
 
-async def test_what_was_heard_of_the_first_answer_is_as_the_client_reports(
+async def test_heard_audio_follows_the_clients_reports(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def lag_s(peer: Peer) -> float:
@@ -176,7 +176,7 @@ async def test_what_was_heard_of_the_first_answer_is_as_the_client_reports(
         assert (first.text, first.parts[0].seconds) == ("", 0.0)
 
 
-async def test_an_interruption_is_silent_at_once_and_cuts_the_history(served: Served) -> None:
+async def test_an_interruption_silences_at_once_and_truncates_history(served: Served) -> None:
     async with calling(served) as caller:
         caller.microphone.say(tone(STORY))
         for _ in range(10):  # more than the player holds
@@ -197,6 +197,6 @@ async def test_an_interruption_is_silent_at_once_and_cuts_the_history(served: Se
             if isinstance(each, MessageItem) and each.role == "assistant"
         )
         sent_s = story.parts[0].audio.seconds
-        assert 0 < story.parts[0].seconds < sent_s + 0.001  # equal if it drained meanwhile
+        assert 0 < story.parts[0].seconds < sent_s + 0.001  # equal if the buffer drained meanwhile
         assert TALE.startswith(story.text)
         assert len(story.text) < len(TALE) / 4

@@ -1,4 +1,4 @@
-"""Calls that end early or send too much, and controls that do not wait for them."""
+"""Calls that end early or send too much, and controls that come before them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_a_control_of_a_client_that_reads_nothing_is_closed(
     assert "Exception" not in caplog.text
 
 
-async def test_as_many_messages_at_once_as_the_limits_allow_are_carried_out(
+async def test_messages_within_the_limits_are_all_handled(
     served: Served,
 ) -> None:
     async with calling(served) as caller:
@@ -87,7 +87,7 @@ async def test_as_many_messages_at_once_as_the_limits_allow_are_carried_out(
             await caller.until("conversation.item.done")
 
 
-async def test_more_messages_than_the_limits_allow_are_read_later(serving: Serve) -> None:
+async def test_messages_over_the_limits_are_read_later(serving: Serve) -> None:
     limits = LimitSettings(messages_per_s=50, message_burst=20)
     served = await serving(StagedAssistant(cast=tone_cast()), webrtc=True, limits=limits)
     async with calling(served) as caller:
@@ -100,18 +100,18 @@ async def test_more_messages_than_the_limits_allow_are_read_later(serving: Serve
     }
 
 
-async def test_a_message_without_an_end_ends_the_call(
+async def test_an_endless_message_ends_the_call(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.webrtc.peer.MOST_IN_PARTS", 50_000 - 1024 * 1024)
     async with calling(served) as caller:
         sctp = caller.sctp
-        sctp._remote_max_message_size = 0  # the answer asks for shorter ones
+        sctp._remote_max_message_size = 0  # the SDP answer asks for shorter ones
         caller.send("conversation.item.create", item={**ITEM, "id": "x" * 300_000})
         await served.sockets.empty()
 
 
-async def test_a_call_that_cannot_be_closed_harms_no_other(
+async def test_a_call_that_cannot_be_closed_does_not_affect_others(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     close = Peer.close
@@ -133,7 +133,7 @@ async def test_a_call_that_cannot_be_closed_harms_no_other(
     assert "A call failed" in caplog.text
 
 
-async def test_speech_for_a_client_that_takes_no_sound_is_not_kept(served: Served) -> None:
+async def test_speech_for_a_client_without_audio_is_not_kept(served: Served) -> None:
     caller = Caller()
     try:
         silent = (await caller.offer()).replace("a=sendrecv", "a=sendonly")

@@ -1,4 +1,4 @@
-"""Offers of calls: which are taken, whose a call is, and what does not need its sound."""
+"""Call offers: which are accepted, who owns a call, and functions that need no sound."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def served(serving: Serve) -> Served:
 @pytest.mark.parametrize(
     ("trip_s", "jitter_s", "lag_s"), [(0.0, 0.0, 0.08), (0.2, 0.01, 0.18), (0.2, 0.1, 0.32)]
 )
-async def test_the_lag_is_that_of_the_way_and_of_the_buffer(
+async def test_the_lag_is_network_delay_plus_buffer(
     monkeypatch: pytest.MonkeyPatch, trip_s: float, jitter_s: float, lag_s: float
 ) -> None:
     report = RTCRemoteInboundRtpStreamStats(
@@ -66,8 +66,8 @@ async def test_the_lag_is_that_of_the_way_and_of_the_buffer(
     await peer.close()
 
 
-def test_a_pause_of_the_sender_is_silence() -> None:
-    """With DTX, no packets come where nobody speaks; their times tell."""
+def test_a_senders_pause_is_silence() -> None:
+    """With DTX, no packets come in silence; timestamps show it."""
     both = np.full((1, 2 * FRAME_SAMPLES), 9000, np.int16)
     frame = AudioFrame.from_ndarray(both, "s16", "stereo")
     frame.sample_rate = RATE
@@ -94,7 +94,7 @@ async def test_a_browsers_blob_is_a_field_and_others_have_no_effect(served: Serv
     assert answer.status_code == 201, answer.text
 
 
-async def test_what_cannot_be_a_call_is_refused(served: Served) -> None:
+async def test_an_invalid_offer_is_refused(served: Served) -> None:
     good = await offer()
     table: list[tuple[dict[str, Any], str]] = [
         ({"content": ""}, "invalid_offer"),
@@ -116,7 +116,7 @@ async def test_what_cannot_be_a_call_is_refused(served: Served) -> None:
     await served.sockets.empty()
 
 
-async def test_a_full_server_and_one_without_webrtc_say_so(serving: Serve) -> None:
+async def test_a_full_server_and_one_without_webrtc_refuse(serving: Serve) -> None:
     served = await serving(StagedAssistant(cast=tone_cast()), webrtc=True, max_sessions=1)
     async with talking(served):
         full = await post(served, CALLS, content=await offer())
@@ -127,7 +127,7 @@ async def test_a_full_server_and_one_without_webrtc_say_so(serving: Serve) -> No
     assert "server.webrtc" in off.json()["error"]["message"]
 
 
-async def test_a_call_that_never_connects_gives_its_place_back(
+async def test_a_call_that_never_connects_frees_its_place(
     serving: Serve, caplog: pytest.LogCaptureFixture
 ) -> None:
     limits = LimitSettings(handshake_s=0.2)
@@ -188,7 +188,7 @@ async def test_access_is_that_of_a_websocket(
     hangup = await post(served, f"{CALLS}/rtc_1/hangup", headers=sent)
     assert hangup.status_code == (404 if status == 201 else status)
     if "Host" in headers:
-        return  # clients of WebSockets write their own
+        return  # WebSocket clients write their own
     if status == 201:
         async with served.connect(additional_headers=sent) as socket:
             await socket.recv()
@@ -196,7 +196,7 @@ async def test_access_is_that_of_a_websocket(
         assert (await refusal(served, additional_headers=sent)).status_code == status
 
 
-async def test_a_call_that_is_hung_up_before_it_connects_gives_its_place_back(
+async def test_a_call_hung_up_before_it_connects_frees_its_place(
     served: Served,
 ) -> None:
     answer = await post(served, CALLS, content=await offer())
@@ -215,7 +215,7 @@ async def test_a_call_that_is_hung_up_before_it_connects_gives_its_place_back(
         ("127.0.0.1", "", False),
     ],
 )
-async def test_a_call_is_ended_and_steered_by_its_client_only(
+async def test_only_its_client_ends_and_controls_a_call(
     serving: Serve, monkeypatch: pytest.MonkeyPatch, address: str, key: str, owns: bool
 ) -> None:
     access = Access(Rules(keys=(digest(b"right"), digest(b"other"))))
@@ -230,7 +230,7 @@ async def test_a_call_is_ended_and_steered_by_its_client_only(
 
 
 @pytest.mark.parametrize("key", ["maker", "again", "stranger"])
-async def test_who_made_the_secret_of_a_call_ends_and_steers_it(
+async def test_the_maker_of_its_secret_ends_and_controls_a_call(
     serving: Serve, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
     access = Access(Rules(keys=(digest(b"maker"), digest(b"stranger"))))

@@ -1,4 +1,4 @@
-"""An engine's process ends under a session: what becomes of the turn. In virtual time."""
+"""An engine's process ends during a session: the fate of the turn. In virtual time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ APOLOGISING = SessionSettings(apology=SORRY)
 
 
 class MortalVad(LevelVad):
-    """Fails for windows from ``dead_from`` to ``dead_to``, in seconds of the loop."""
+    """Fails for windows from ``dead_from`` to ``dead_to``, in loop seconds."""
 
     dead_from = dead_to = 0.0
 
@@ -57,13 +57,13 @@ class MortalVad(LevelVad):
 
 
 @in_virtual_time
-async def test_a_session_outlives_its_voice_detector() -> None:
+async def test_a_session_survives_its_voice_detector() -> None:
     vad = MortalVad()
     vad.dead_from, vad.dead_to = 1.0, 4.0
     async with scene(vad=vad) as it:
         await it.say(2.0)
         await it.hear(6.0)
-        # What was heard of it before counts as a turn, for the rest is silence.
+        # The part heard before counts as a turn, since the rest is silence.
         assert it.statuses == ["completed"]
         await it.say(1.0)
         await it.hear(5.0)
@@ -75,7 +75,7 @@ async def test_a_session_outlives_its_voice_detector() -> None:
 
 @dataclass
 class MortalStt(ScriptedStt):
-    """Ends in the calls with these numbers, counted over all utterances."""
+    """Crashes in the calls with these numbers, counted over all utterances."""
 
     ends_in_feed: set[int] = field(default_factory=set)
     ends_in_finish: set[int] = field(default_factory=set)
@@ -83,7 +83,7 @@ class MortalStt(ScriptedStt):
     asked: int = 0
     with_partials: list[bool] = field(default_factory=list)
     languages: Sequence[str] = ("en",)
-    """Otherwise the language might be why it ends."""
+    """Otherwise the language might be the cause."""
 
     async def open(self, language: str, partials: bool, work: Work) -> MortalUtterance:
         self.opened += 1
@@ -119,7 +119,7 @@ class MortalUtterance(ScriptedUtterance):
     ],
 )
 @in_virtual_time
-async def test_a_recogniser_that_ends_hears_all_of_it_again_once(
+async def test_a_crashed_recogniser_gets_the_utterance_again_once(
     feeds: set[int], finishes: set[int], ends: list[str]
 ) -> None:
     stt = MortalStt(ends_in_feed=feeds, ends_in_finish=finishes)
@@ -141,7 +141,7 @@ async def test_a_recogniser_that_ends_hears_all_of_it_again_once(
 
 
 @in_virtual_time
-async def test_words_that_were_told_are_not_told_again() -> None:
+async def test_sent_words_are_not_sent_again() -> None:
     stt = MortalStt(partials=["hello"] * 40, ends_in_feed={30}, streams=True)
     settings = SessionSettings(partials=True)
     async with scene(stt=stt, settings=settings) as it:
@@ -153,7 +153,7 @@ async def test_words_that_were_told_are_not_told_again() -> None:
 
 
 @in_virtual_time
-async def test_two_who_wait_for_the_same_words_both_get_them() -> None:
+async def test_two_waiters_for_the_same_words_both_get_them() -> None:
     stt = MortalStt(ends_in_finish={1, 2})
     stages = Stages(LevelVad(), ScriptedTurn(), stt, ScriptedLlm(), ScriptedTts())
     recognition = Recognition(stages, "", Keywords((), Lexicon()))
@@ -177,11 +177,11 @@ ENDS = (CRASHED,)
     [([ENDS], "completed"), ([ENDS] * 2, "failed"), ([("I ", "am ", *ENDS)], "failed")],
 )
 @in_virtual_time
-async def test_a_language_model_that_ends_is_asked_again_once_if_nothing_was_answered(
+async def test_a_crashed_language_model_is_asked_again_unless_it_answered(
     answers: list[Any], ending: str
 ) -> None:
     llm = ScriptedLlm()
-    # Nothing is begun before the turn is over: it would be thrown away, and hide it.
+    # Nothing is begun before the turn is over: it would be discarded and hide the effect.
     async with scene(llm=llm, settings=APOLOGISING) as it:
         await it.say(1.0)
         await it.hear(6.0)
@@ -198,7 +198,7 @@ async def test_a_language_model_that_ends_is_asked_again_once_if_nothing_was_ans
 
 @pytest.mark.parametrize(("ends", "ending"), [(1, "completed"), (2, "failed")])
 @in_virtual_time
-async def test_a_voice_that_ends_says_the_rest_of_its_clause(ends: int, ending: str) -> None:
+async def test_a_crashed_voice_says_the_rest_of_its_clause(ends: int, ending: str) -> None:
     tts = ScriptedTts(errors=[None, *[CRASHED] * ends])
     llm = ScriptedLlm(["Hello there, my friend. ", "How are you today? ", "I am fine."])
     async with scene(llm=llm, tts=tts) as it:

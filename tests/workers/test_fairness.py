@@ -1,4 +1,4 @@
-"""One client that asks for a lot does not starve another."""
+"""One demanding client does not starve another."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.quick
 
 
 class Talker:
-    """An engine that notes whose steps it makes. ``then``: what happens at the n-th step."""
+    """An engine that records whose steps it runs. ``then``: called at the n-th step."""
 
     def __init__(self) -> None:
         self.steps: list[str] = []
@@ -46,7 +46,7 @@ class Talker:
         self.host.receive(Submit(job, 0, "talk", (name,), int(priority), True, client=number))
 
     def a_stranger_comes(self) -> None:
-        """A client with one short job."""
+        """A new client with one short job."""
         self.came += 1
         client = 10 + self.came % self.strangers
         self.host.receive(Submit(self.came, 0, "once", (), 0, False, client=client))
@@ -61,7 +61,7 @@ class Talker:
 
 
 def busy_engine() -> Talker:
-    """Busy with every reply that one client may have at once."""
+    """An engine busy with as many replies as one client may have at once."""
     engine = Talker()
     for job in range(MAX_RUNNING):
         engine.submit(job, "greedy")
@@ -84,7 +84,7 @@ def test_work_that_becomes_urgent_waits_no_longer() -> None:
 
 
 @pytest.mark.parametrize("strangers", [600, 20])
-def test_clients_that_come_and_go_do_not_starve_one_that_is_being_served(strangers: int) -> None:
+def test_new_clients_do_not_starve_one_being_served(strangers: int) -> None:
     engine = Talker()
     engine.strangers = strangers
     engine.submit(0, "guest")
@@ -99,7 +99,7 @@ def test_clients_that_come_and_go_do_not_starve_one_that_is_being_served(strange
 
 
 class CountingVad(LevelVad):
-    """Knows how much it has heard. It runs on the loop, as ours does, and gives way to nobody."""
+    """Counts the audio it has scored. It runs on the loop, like ours, and never yields."""
 
     def __init__(self) -> None:
         self.windows = 0
@@ -117,8 +117,8 @@ class CountingVad(LevelVad):
 
 
 @in_virtual_time
-async def test_minutes_of_audio_at_once_do_not_hold_up_the_other() -> None:
-    """Computing takes no virtual time, so progress is measured by how far the other one gets."""
+async def test_minutes_of_audio_at_once_do_not_block_others() -> None:
+    """Computing takes no virtual time, so progress is measured by the other client's."""
     vad, text = CountingVad(), SessionConfig("Be brief.", modality="text")
     llm = ScriptedLlm(first_s=0.0, per_token_s=0.0)
     async with scene(vad=vad) as greedy, scene(config=text, llm=llm) as guest:

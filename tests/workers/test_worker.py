@@ -40,7 +40,7 @@ pytestmark = pytest.mark.machine
 
 @asynccontextmanager
 async def held(engine: RemoteObject, work: Work) -> AsyncIterator[AsyncGenerator[Any, None]]:
-    """The engine is busy with ``work`` until something more urgent comes."""
+    """Keep the engine busy with ``work`` until more urgent work comes."""
     async with aclosing(engine.stream("hold", work=work)) as stream:
         assert await anext(stream) == "holding"
         yield stream
@@ -72,7 +72,7 @@ async def test_calls_streams_and_objects(kind: type[Worker]) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_errors_arrive_as_errors_that_a_person_can_read(kind: type[Worker]) -> None:
+async def test_errors_arrive_in_readable_form(kind: type[Worker]) -> None:
     async with toy(kind) as (worker, _):
         engine = worker.engine
         with pytest.raises(EngineError, match="ValueError: boom"):
@@ -133,7 +133,7 @@ async def test_leaving_a_stream_closes_its_generator(kind: type[Worker]) -> None
                     break
         log = await engine.call("read_log", work=Work())
         assert log[-1] == "s ended"
-        # The reader took 3 items; no more than the credit was made beyond them.
+        # The reader took 3 items; at most the credit was made beyond them.
         assert len(log) <= 3 + STREAM_CREDIT + 1
 
 
@@ -142,7 +142,7 @@ async def test_urgent_work_preempts_a_running_slice(kind: type[Worker]) -> None:
     async with toy(kind) as (worker, _), held(worker.engine, Work(Priority.WARM_UP)) as stream:
         engine = worker.engine
         preempted = asyncio.create_task(anext(stream))
-        # The first call may come between two steps, where there is nothing to preempt.
+        # The first call may fall between two steps, where nothing can be preempted.
         while not preempted.done():
             assert await engine.call("echo", "urgent", work=Work()) == "urgent"
         assert preempted.result() == "preempted"
@@ -182,7 +182,7 @@ async def test_equals_take_turns(kind: type[Worker]) -> None:
         assert log == ["a", "b"] * 4
 
 
-async def test_a_child_is_another_process_and_its_prints_do_not_disturb() -> None:
+async def test_a_child_is_a_separate_process_whose_prints_are_harmless() -> None:
     async with toy(ProcessWorker) as (worker, _):
         engine = worker.engine
         assert await engine.call("pid", work=Work()) != os.getpid()
@@ -248,7 +248,7 @@ async def test_an_abandoned_opening_is_cancelled_before_it_is_dropped() -> None:
     assert [type(request) for request in worker.requests] == [Submit, Cancel, Drop]
 
 
-def test_what_a_cancelled_job_opened_is_closed_and_not_kept() -> None:
+def test_objects_opened_by_a_cancelled_job_are_closed() -> None:
     class Interrupted(ToyEngine):
         def open(self) -> Opened:
             host.receive(Cancel(1))

@@ -50,7 +50,7 @@ def freed() -> Iterator[None]:
 # --- shutdown ----------------------------------------------------------------------------------
 
 
-async def test_a_stuck_thread_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_stuck_thread_is_abandoned(caplog: pytest.LogCaptureFixture) -> None:
     async with toy(ThreadWorker, stop_timeout_s=0.1) as (worker, _):
         stream = worker.engine.stream("block", work=Work())
         assert await anext(stream) == "busy"
@@ -61,7 +61,7 @@ async def test_a_stuck_thread_is_left_behind(caplog: pytest.LogCaptureFixture) -
     assert "does not end" in caplog.text
 
 
-async def test_a_child_in_a_long_step_does_not_hold_up_the_end() -> None:
+async def test_a_child_in_a_long_step_does_not_delay_shutdown() -> None:
     async with toy(ProcessWorker, stop_timeout_s=0.1) as (worker, _):
         pid = worker.pid
         assert pid
@@ -73,7 +73,7 @@ async def test_a_child_in_a_long_step_does_not_hold_up_the_end() -> None:
         os.kill(pid, 0)
 
 
-async def test_a_child_that_builds_does_not_hold_up_the_end() -> None:
+async def test_a_building_child_does_not_delay_shutdown() -> None:
     started = asyncio.Event()
 
     class Starting(ProcessWorker):
@@ -95,7 +95,7 @@ async def test_a_child_that_builds_does_not_hold_up_the_end() -> None:
 
 @pytest.mark.parametrize("kind", [ThreadWorker, InlineWorker])
 @pytest.mark.parametrize("cancelled", [True, False])
-async def test_a_thread_that_builds_is_not_waited_for(
+async def test_shutdown_does_not_wait_for_a_building_thread(
     kind: type[Worker], cancelled: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = kind(spec(build_for_ever), Options(), None)
@@ -129,7 +129,7 @@ raise SystemExit("there was one")
 """
 
 
-async def test_a_process_with_threads_left_ends_at_once_and_says_what_it_had_to() -> None:
+async def test_a_process_with_threads_left_ends_at_once_with_its_output() -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", _LEFT, *sys.path), stdout=PIPE, stderr=PIPE
     )
@@ -142,7 +142,7 @@ async def test_a_process_with_threads_left_ends_at_once_and_says_what_it_had_to(
 
 
 class Impatient(ProcessWorker):
-    """Notes how long it should wait before a restart, and does not wait."""
+    """Records how long it should wait before a restart, without waiting."""
 
     def __init__(self) -> None:
         super().__init__(spec(), Options(), None)
@@ -155,7 +155,7 @@ class Impatient(ProcessWorker):
 @pytest.mark.parametrize(
     ("steady_life_s", "delays"), [(60.0, [0.0, 1.0, 5.0]), (0.0, [0.0, 0.0, 0.0])]
 )
-async def test_restarts_wait_longer_unless_a_life_was_long(
+async def test_restarts_wait_longer_after_short_lives(
     steady_life_s: float, delays: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuning, "STEADY_LIFE_S", steady_life_s)
@@ -225,7 +225,8 @@ async def test_a_child_finds_what_only_the_parents_path_has(
 
 
 async def test_a_child_gets_a_copy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The C environment may move while other engines load: a fork that reads it fails, rarely."""
+    """The C environment may move while other engines load; a fork that reads it then fails,
+    rarely."""
     start, given = asyncio.create_subprocess_exec, []
 
     async def noting(*args: Any, **kwargs: Any) -> Process:
@@ -260,7 +261,7 @@ class Names(set[str]):
         (build_broken, EngineError, 6),
     ],
 )
-async def test_one_that_fails_does_not_end_this_process(
+async def test_a_failing_trial_does_not_end_this_process(
     kind: type[ThreadWorker], build: object, error: type[EngineError], exit_code: int
 ) -> None:
     ran = Names()
@@ -270,12 +271,12 @@ async def test_one_that_fails_does_not_end_this_process(
     assert not ran
 
 
-async def test_a_process_of_its_own_tells_the_same() -> None:
+async def test_a_separate_process_reports_the_wrong_processor() -> None:
     with pytest.raises(WrongProcessor, match=r"illegal instruction.*Set up again"):
         await ProcessWorker(spec(build_for_another_processor), Options(), None).run(lambda: None)
 
 
-async def test_one_that_has_run_starts_here_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_engine_that_has_run_needs_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = Names()
     async with running(ThreadWorker(spec(), Options(), None, ran=ran)):
         assert ran == {f"{spec().kind}-toy"}

@@ -56,9 +56,7 @@ def send(worker: ProcessWorker, number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("method", ["stopped", "hold_the_interpreter"])
-async def test_a_child_that_does_not_answer_is_replaced(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_child_is_replaced(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "QUIET_S", 0.05)
     async with toy(ProcessWorker, answer_s=1.0) as (worker, ready):
         before = worker.pid
@@ -96,7 +94,7 @@ async def test_a_child_that_is_busy_answers(monkeypatch: pytest.MonkeyPatch) -> 
         await stream.aclose()
 
 
-async def test_an_idle_child_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_child_is_not_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "QUIET_S", 0.01)
     async with toy(ProcessWorker, answer_s=1.0) as (worker, ready):
         send(worker, signal.SIGSTOP)
@@ -106,7 +104,7 @@ async def test_an_idle_child_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> No
         assert ready.empty()
 
 
-async def test_a_child_is_asked_again_after_the_machine_slept(
+async def test_a_child_is_pinged_again_after_the_machine_slept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tuning, "QUIET_S", 0.05)
@@ -123,7 +121,7 @@ async def test_a_child_is_asked_again_after_the_machine_slept(
                 if self.asked == 1:
                     send(self, signal.SIGSTOP)
                     until = time.monotonic() + 0.6
-                    while time.monotonic() < until:  # the loop sleeps, too
+                    while time.monotonic() < until:  # the loop sleeps as well
                         pass
                     send(self, signal.SIGCONT)
                 else:
@@ -144,7 +142,7 @@ async def test_a_thread_that_hangs_fails_its_work_and_may_come_back(
 ) -> None:
     monkeypatch.setattr(tuning, "QUIET_S", 0.05)
     async with toy(ThreadWorker, hang_timeout_s=0.1) as (worker, _):
-        for _ in range(2):  # the second is told at once
+        for _ in range(2):  # the second fails at once
             with pytest.raises(EngineCrashed, match="hangs"):
                 await worker.engine.call("wait", work=Work())
         assert "hangs" in str(worker.problem)
@@ -175,7 +173,7 @@ async def test_a_step_that_takes_too_long_ends_the_child() -> None:
 # --- memory ------------------------------------------------------------------------------------
 
 
-async def test_memory_that_is_short_fails_a_job_and_in_the_end_the_child() -> None:
+async def test_short_memory_fails_a_job_and_finally_the_child() -> None:
     async with toy(ProcessWorker) as (worker, ready):
         before = worker.pid
         for _ in range(2):
@@ -216,9 +214,7 @@ async def test_a_lost_device_ends_the_child_at_once() -> None:
         (ValueError("bad text"), False, False),
     ],
 )
-def test_errors_are_known_by_their_texts_and_causes(
-    error: Exception, lost: bool, short: bool
-) -> None:
+def test_errors_are_classified_by_text_and_cause(error: Exception, lost: bool, short: bool) -> None:
     caused = EngineError("The voice failed")
     caused.__cause__ = error
     for each in (error, caused):
@@ -249,7 +245,7 @@ async def test_a_child_in_native_code_does_not_outlive_a_killed_parent() -> None
     try:
         await process.stderr.readuntil(b"held\n")
         process.kill()
-        # The child inherited this pipe: it is at its end only when both have ended.
+        # The child inherited this pipe: it closes only when both have ended.
         await process.stderr.read()
         await process.wait()
     except BaseException:
@@ -271,7 +267,7 @@ async def test_a_child_whose_parent_has_just_gone_ends_at_once() -> None:
 
 
 @pytest.mark.parametrize("end", ["killed", "closed"])
-async def test_what_a_child_has_started_ends_with_it(end: str, tmp_path: Path) -> None:
+async def test_programs_started_by_a_child_end_with_it(end: str, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reading = asyncio.create_task(asyncio.to_thread(pipe.read_bytes))
@@ -281,14 +277,14 @@ async def test_what_a_child_has_started_ends_with_it(end: str, tmp_path: Path) -
         if end == "killed":
             send(worker, signal.SIGKILL)
             await ready.get()
-            await reading  # at its end only when the program has ended
+            await reading  # it closes only when the program has ended
     await reading
 
 
 # --- starting ----------------------------------------------------------------------------------
 
 
-async def test_a_start_that_does_nothing_is_given_up() -> None:
+async def test_a_start_without_progress_is_given_up() -> None:
     worker = ProcessWorker(
         spec(build_for_ever), Options(), None, start_quiet_s=0.5, stop_timeout_s=0.1
     )
@@ -310,7 +306,7 @@ def test_progress_of_a_start(before: process_worker.Usage, gets_on: bool) -> Non
     assert process_worker._gets_on(before, (10.0, 0.0, 5.0), 60.0) is gets_on
 
 
-async def test_a_start_that_gets_on_may_last(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_start_with_progress_may_take_long(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     worker = ProcessWorker(spec(build_busily), Options(), None, start_quiet_s=0.25)
     async with running(worker):
@@ -324,7 +320,7 @@ async def test_a_start_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPat
         await worker.run(lambda: None)
 
 
-async def test_what_is_awaited_is_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_slow_start_names_what_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
     worker = ProcessWorker(spec(), Options(), None)
     caplog.set_level("INFO")
     problems = []
@@ -396,7 +392,7 @@ async def test_reading_ahead_waits_for_an_engine_until_it_is_cancelled(
         conversation.close()
 
 
-async def test_a_window_that_is_lost_with_its_stream_is_scored_by_the_next() -> None:
+async def test_a_window_lost_with_its_stream_is_scored_by_the_next() -> None:
     worker = ProcessWorker(spec(kind=Kind.VAD), Options(), None)
     window = np.zeros(512, np.int16)
     async with running(worker):

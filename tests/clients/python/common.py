@@ -1,8 +1,8 @@
-"""What the Python frameworks share: the turns they hold, and the report of each.
+"""Shared by the Python frameworks: the turns, and a report for each.
 
-A program gets one argument, JSON: {url, levels: {time, weather, story, wait}, limit_s}. It holds
-every turn in a connection of its own, all at once, and prints one line of JSON each. It runs in an
-environment of its own and imports nothing of ours.
+A program gets one argument, JSON: {url, levels: {time, weather, story, wait}, limit_s}. It does all
+turns at once, each in its own connection, and prints one line of JSON for each. It runs in a
+separate environment and imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Plan:
     limit_s: float
 
     def tone(self, phrase: str, seconds: float) -> bytes:
-        """A person saying the phrase of that level: 16-bit samples at 24 kHz."""
+        """Speech of the phrase with that level: 16-bit samples at 24 kHz."""
         return array.array("h", [self.levels[phrase]] * round(RATE * seconds)).tobytes()
 
 
@@ -37,7 +37,7 @@ def silence(seconds: float) -> bytes:
 
 @dataclass
 class Report:
-    """What one turn was like for the client."""
+    """One turn as the client saw it."""
 
     turn: str
     events: list[str] = field(default_factory=list)
@@ -56,7 +56,7 @@ Turn = Callable[[Report, Plan], Awaitable[None]]
 
 
 class Moment:
-    """Waits until something is so; call ``look`` whenever it may have changed."""
+    """Waits for a condition; call ``look`` whenever it may have changed."""
 
     def __init__(self, happened: Callable[[], bool]) -> None:
         self._happened = happened
@@ -71,7 +71,7 @@ class Moment:
 
 
 class Watch:
-    """What has happened in a turn, and who waits for what."""
+    """The events of a turn, and the conditions that are awaited."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -105,7 +105,7 @@ async def stream(pcm: bytes, send: Callable[[bytes], Awaitable[None]], done: Mom
 
 
 def note(report: Report, event: dict[str, Any]) -> None:
-    """Keep what a raw server event says of the turn."""
+    """Note what a raw server event says about the turn."""
     kind = event["type"]
     report.events.append(kind)
     if kind == "conversation.item.input_audio_transcription.completed":
@@ -127,7 +127,7 @@ async def _hold(turn: Turn, plan: Plan) -> None:
 
 
 def hold(*turns: Turn) -> None:
-    """Hold every turn and print its report."""
+    """Do every turn and print its report."""
     plan = Plan(**json.loads(sys.argv[1]))
 
     async def all_at_once() -> None:

@@ -1,7 +1,7 @@
-"""livekit: the realtime model of its agents, as a session without a room.
+"""livekit: its agents' realtime model, as a session without a room.
 
-What an agent does with the session is done here by hand: it plays what is generated, runs the
-tools, and on the user's speech interrupts and truncates.
+This program does by hand what an agent does: it plays the generated audio, runs the tools, and
+interrupts and truncates when the user speaks.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from livekit.agents import llm
 from livekit.plugins.openai.realtime import RealtimeModel, RealtimeSession
 
 SESSION_S = 3.0
-"""After how long ``reconnect`` connects anew; livekit's own choice is 20 minutes."""
+"""When ``reconnect`` connects anew, in s; livekit's default is 20 minutes."""
 HEARD_MS = 100
-"""How much of the story is played before it is interrupted."""
+"""How much of the story plays before the interruption."""
 
 
 @llm.function_tool
@@ -113,7 +113,7 @@ class Talk(Watch):
         await self.session.generate_reply()
 
     def history(self) -> list[dict[str, str]]:
-        """The words of the conversation as the session's chat context has them."""
+        """The conversation's words in the session's chat context."""
         return [
             {"role": item.role, "text": item.text_content or ""}
             for item in self.session.chat_ctx.items
@@ -185,8 +185,8 @@ async def barge_in(report: Report, plan: Plan) -> None:
 async def reconnect(report: Report, plan: Plan) -> None:
     async with talking(report, plan, max_session_duration=SESSION_S) as talk:
         first, second = talk.said(1, 1), talk.said(2, 2)
-        # A question and its answer, once in each connection. The session knows no item of the new
-        # one before the server has said that it is there.
+        # One question and answer per connection. The session knows no item of the new
+        # connection until the server has announced it.
         repeated = talk.event("conversation.item.added", 4)
         await talk.write("What time is it?")
         await first.wait()

@@ -54,7 +54,7 @@ class Talk(Watch):
         await self.session.model.send_event(RealtimeModelSendRawMessage(message=message))
 
     def history(self) -> list[dict[str, str]]:
-        """The words of the conversation as the session's history has them."""
+        """The conversation's words in the session's history."""
         return [
             {"role": item.role, "text": "".join(_text(part) for part in item.content)}
             for item in self.session._history
@@ -123,7 +123,7 @@ async def barge_in(report: Report, plan: Plan) -> None:
         speaking = talk.when(lambda: report.audio_bytes > 0)
         await talk.session.send_message("Tell me a long story.")
         await speaking.wait()
-        # On the user's speech the SDK truncates by itself, and asks for what is left.
+        # When the user speaks, the SDK truncates by itself and retrieves the rest.
         both = talk.when(
             lambda: len(report.statuses) >= 2 and "conversation.item.retrieved" in report.events
         )

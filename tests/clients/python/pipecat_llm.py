@@ -1,6 +1,6 @@
 """pipecat: its OpenAI Realtime service in a pipeline with the usual context aggregators.
 
-The service takes any ``error`` but three for the end of the connection, and validates events.
+The service treats any ``error`` except three as the end of the connection, and validates events.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ WEATHER = FunctionSchema(
 
 
 class Speaker(FrameProcessor):
-    """Behind the service: what would be played, and what is told to the rest of the pipeline."""
+    """Downstream of the service: what would be played, and what the rest of the pipeline is
+    told."""
 
     def __init__(self, report: Report) -> None:
         super().__init__()
@@ -78,7 +79,7 @@ class Speaker(FrameProcessor):
 
 
 class Hearing(FrameProcessor):
-    """Before the service, which sends the user's words upstream."""
+    """Upstream of the service, which sends the user's words there."""
 
     def __init__(self, report: Report) -> None:
         super().__init__()
@@ -100,7 +101,7 @@ class Talk:
         self.report = speaker.report
 
     def said(self, words: str) -> Moment:
-        """When an answer with these words is over."""
+        """Wait until an answer with these words is over."""
         return self.when(lambda: any(words in said for said in self.report.said))
 
     async def send(self, pcm: bytes) -> None:
@@ -111,7 +112,7 @@ class Talk:
 async def talking(
     report: Report, plan: Plan, *, asks: str = "", manual_turns: bool = False
 ) -> AsyncIterator[Talk]:
-    """``asks``: what the user has written; answered as soon as the session stands."""
+    """``asks``: text from the user, answered as soon as the session is ready."""
     llm = service(report, plan, manual_turns)
     tools = ToolsSchema(standard_tools=[WEATHER] if report.turn == "tool" else [])
     context = LLMContext([{"role": "user", "content": asks}] if asks else [], tools)
@@ -119,7 +120,7 @@ async def talking(
     pair = LLMContextAggregatorPair(context, user_params=turns)
     speaker, hearing = Speaker(report), Hearing(report)
     whole: list[FrameProcessor] = [pair.user(), hearing, llm, speaker, pair.assistant()]
-    # An application that finds the turns itself announces them to the service alone.
+    # An application with its own turn detection announces turns only to the service.
     pipeline = Pipeline([hearing, llm, speaker] if manual_turns else whole)
     worker = PipelineWorker(pipeline, cancel_on_idle_timeout=False, enable_rtvi=False)
     started = asyncio.Event()
@@ -171,7 +172,7 @@ def service(report: Report, plan: Plan, manual_turns: bool) -> OpenAIRealtimeLLM
 
 
 async def greeted(talk: Talk, report: Report) -> None:
-    """The service answers the first context that it is given, and is set up from then on."""
+    """The service answers its first context and is set up from then on."""
     await talk.said("Hello").wait()
     report.said, report.audio_bytes = [], 0
 
@@ -186,7 +187,7 @@ async def push_to_talk(report: Report, plan: Plan) -> None:
     async with talking(report, plan, asks="Hello.", manual_turns=True) as talk:
         await greeted(talk, report)
         done = talk.said("noon")
-        # On an interruption the service clears the buffer and cancels whatever may be running.
+        # On an interruption the service clears the buffer and cancels any running response.
         await talk.worker.queue_frame(InterruptionFrame())
         await talk.worker.queue_frame(UserStartedSpeakingFrame())
         await talk.send(plan.tone("time", 0.5))

@@ -1,4 +1,4 @@
-"""Server-sent events: the format's corners, and any cut of the same bytes."""
+"""Server-sent events: edge cases of the format, and any split of the same bytes."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_events_of_the_format(stream: bytes, events: list[str]) -> None:
     st.sampled_from([b"\n", b"\r\n", b"\r"]),
     st.lists(st.integers(0, 60)),
 )
-def test_any_cut_gives_the_same_events(lines: list[bytes], end: bytes, cuts: list[int]) -> None:
+def test_any_split_gives_the_same_events(lines: list[bytes], end: bytes, cuts: list[int]) -> None:
     stream = end.join(lines) + end
     edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     pieces = [stream[a:b] for a, b in itertools.pairwise(edges)]
     assert read(*pieces) == read(stream)
 
 
-def test_an_event_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_event_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "MOST_BYTES", 100)
     reader = EventReader()
     reader.feed(b"data: " + 80 * b"x")

@@ -1,4 +1,4 @@
-"""Calls that servers leave in their text, and calls that are asked for by their schema."""
+"""Calls that servers leave in the text, and calls requested by schema."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NODDED = ToolCall("nod", "{}")
 ONE_CALL = ToolChoice("required", parallel=False)
 
 
-async def test_tools_that_the_template_has_no_place_for_are_described() -> None:
+async def test_tools_that_the_template_cannot_show_are_described() -> None:
     far = FarServer(shows_tools=False, words=[f"<tool_call>{DANCE_TEXT}</tool_call>"])
     call = {"id": "c", "type": "function", "function": {"name": "nod", "arguments": "{}"}}
     history = (
@@ -95,7 +95,7 @@ async def test_a_call_without_marks_is_a_call(server: Server, size: int) -> None
         ('{"name": "dance", "arguments": {"st', ToolChoice()),
     ],
 )
-async def test_json_that_is_no_call_stays_what_it_is(text: str, choice: ToolChoice) -> None:
+async def test_json_that_is_no_call_stays_text(text: str, choice: ToolChoice) -> None:
     far = FarServer(words=list(text))
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
@@ -138,7 +138,7 @@ async def test_halves_of_surrogate_pairs_are_put_together() -> None:
             assert text_of(deltas) == "Hi 🤖 there\ufffd!\ufffd"
 
 
-async def test_halves_in_the_arguments_of_a_call_too() -> None:
+async def test_surrogate_halves_in_arguments_are_put_together() -> None:
     parts = ReplyParser(UrlRequest("", LLAMA_SERVER, [], [DANCE]))
     raw = RawCall("", "dance", '{"steps": 3, "to": "\ud83e' + '\udd16"}')
     assert [*parts.finish([raw])] == [ToolCall("dance", '{"steps": 3, "to": "🤖"}')]
@@ -177,7 +177,7 @@ async def test_llama_server_is_asked_for_a_call_by_its_schema(choice: ToolChoice
     assert fits({"name": "nod", "arguments": {}}, schema) != named
 
 
-async def test_only_forced_calls_and_only_llama_server() -> None:
+async def test_a_schema_is_sent_only_to_llama_server_for_forced_calls() -> None:
     for server, choice in (("llama-server", ToolChoice()), ("vllm", ToolChoice("required"))):
         far = FarServer(server, calls=[("nod", "{}")])  # type: ignore[arg-type]
         async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
@@ -189,7 +189,7 @@ async def test_only_forced_calls_and_only_llama_server() -> None:
 REFUSAL = problem(400, {"error": {"message": "failed to parse grammar", "code": 400}})
 
 
-async def test_where_its_schema_is_refused_a_call_is_asked_for_with_any_arguments() -> None:
+async def test_a_refused_schema_is_replaced_by_one_for_any_arguments() -> None:
     far = FarServer(words=[NOD_TEXT], moods={PATH: [REFUSAL]})
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         deltas = await answer(engine, tools=(DANCE, NOD), choice=ToolChoice("required"))
@@ -204,7 +204,7 @@ async def test_where_its_schema_is_refused_a_call_is_asked_for_with_any_argument
 
 
 class Careless(FarServer):
-    """llama-server with a schema it holds the model to in part only."""
+    """llama-server that enforces a schema only in part."""
 
     def _answer(self, seen: Seen) -> Mood:
         asked = sum(b"response_format" in each.content for each in self.seen)
@@ -240,7 +240,7 @@ async def test_a_call_that_is_cut_off_is_not_asked_for_again() -> None:
     assert len(far.asked(PATH)) == 1
 
 
-async def test_a_forced_call_that_does_not_come_is_a_failure() -> None:
+async def test_a_missing_forced_call_is_a_failure() -> None:
     far = FarServer(words=["I would rather not."])
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         with pytest.raises(EngineError, match="no tool call that fits"):
@@ -258,7 +258,7 @@ def piece(name: str | None, arguments: Any, **more: Any) -> dict[str, Any]:
     return {**more, "function": {"name": name, "arguments": arguments}}
 
 
-def test_pieces_of_calls_find_their_call() -> None:
+def test_pieces_are_joined_into_their_call() -> None:
     by_index = chat_calls(
         [piece("a", "", index=0, id="1")],
         [piece(None, "{", index=0)],
@@ -289,7 +289,7 @@ def test_references_point_into_the_whole_schema() -> None:
 
 @pytest.mark.real
 def test_a_required_call_schema_yields_calls(weights: Any) -> None:
-    """A model that says anything at all says calls of robot tools."""
+    """Any output of the model is then a call of a robot tool."""
     path: Path = next(weights(MODEL).glob("*.gguf"))
     model = Model(path, LlamaCppOptions(requantize=False))
     tools = robot_tools()

@@ -1,5 +1,5 @@
-"""The life of an engine by URL: what is wrong with its server is said at the start, it waits for
-one that comes later, notices one that goes, and finds it again."""
+"""The life of an engine by URL: it reports problems of its server at the start, waits for a late
+one, notices when it goes, and finds it again."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ CHAT = "openai-chat"
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All waits are short; the order of things is the same."""
+    """All waits are short; the order of events is unchanged."""
     monkeypatch.setattr(engine_module, "AGAIN_S", (0.01,))
     monkeypatch.setattr(engine_module, "USED_S", 0.02)
     monkeypatch.setattr(engine_module, "UNUSED_S", 0.03)
 
 
 async def looks(far: FarServer, count: int) -> None:
-    """Wait until it was looked at so often."""
+    """Wait until the engine has probed the server ``count`` more times."""
     before = len(far.asked("/v1/models"))
     while len(far.asked("/v1/models")) < before + count:
         await far.until_asked("/v1/models")
 
 
 async def started(far: FarServer, kind: Kind = Kind.LLM, name: str = CHAT, **options: Any) -> str:
-    """What it says at its start; empty if all is well."""
+    """The problem reported at the start; empty if there is none."""
     url = options.pop("url", far.url)
     try:
         async with running(kind, name, url, **options):
@@ -82,7 +82,7 @@ async def test_an_invalid_model_list(body: bytes, why: str) -> None:
         assert why in await started(far)
 
 
-async def test_servers_of_speech_that_list_nothing_can_be_used() -> None:
+async def test_speech_servers_that_list_no_models_can_be_used() -> None:
     far = FarServer("speech", moods={"/v1/models": [Mood(404)] * 9})
     async with serving(far):
         assert "does not know the path" in await started(far, Kind.TTS, "openai-speech")
@@ -101,7 +101,7 @@ async def test_servers_of_speech_that_list_nothing_can_be_used() -> None:
         ("vllm", None, "qwen3"),
     ],
 )
-async def test_the_model_that_is_asked_for(server: Any, model: str | None, asked: str) -> None:
+async def test_requests_name_the_right_model(server: Any, model: str | None, asked: str) -> None:
     listed = "qwen3:latest" if server == "ollama" else "qwen3"
     far = FarServer(server, models=(listed, "other"))
     async with serving(far), running(Kind.LLM, CHAT, far.url, model=model) as engine:
@@ -113,9 +113,7 @@ SEVERAL = pytest.mark.parametrize("server", ["llama-swap", "llama-router", "olla
 
 
 @SEVERAL
-async def test_of_several_models_it_asks_for_one_that_runs_and_stays_with_it(
-    impatient: None, server: Any
-) -> None:
+async def test_of_several_models_it_keeps_to_one_that_runs(impatient: None, server: Any) -> None:
     far = FarServer(server, models=("gemma", "org/qwen3", "whisper"), loaded=("org/qwen3",))
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         await answer(engine)
@@ -151,7 +149,7 @@ async def test_a_name_that_is_served_but_not_listed_can_be_used(
     assert far.asked("/v1/chat/completions")[-1].json["model"] == "qwen"
 
 
-async def test_an_alias_that_is_swapped_out_is_not_loaded_by_a_look(impatient: None) -> None:
+async def test_a_probe_does_not_load_a_swapped_out_alias(impatient: None) -> None:
     far = FarServer("llama-swap", models=("qwen3-8b",), aliases=("qwen",), loaded=("qwen3-8b",))
     far.moods["/upstream/qwen/props"] = [problem(404, {})] * 9
     async with serving(far), running(Kind.LLM, CHAT, far.url, model="qwen"):
@@ -182,7 +180,7 @@ async def test_a_server_below_a_path_of_a_proxy(impatient: None) -> None:
     assert not far.asked("/nowhere")
 
 
-async def test_it_waits_for_a_server_that_comes_later(
+async def test_it_waits_for_a_late_server(
     impatient: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     far, port = FarServer(loading=True), free_port()
@@ -242,7 +240,7 @@ async def test_a_request_to_a_lost_server_reports_it(
     assert "is back" in caplog.text
 
 
-async def test_a_server_that_goes_is_noticed_without_a_request(impatient: None) -> None:
+async def test_a_lost_server_is_noticed_without_a_request(impatient: None) -> None:
     far, port = FarServer(), free_port()
     with told() as log:
         async with Pool() as pool:
@@ -257,11 +255,11 @@ async def test_a_server_that_goes_is_noticed_without_a_request(impatient: None) 
         assert not engine.ready.is_set()
 
 
-async def test_a_server_that_answers_is_not_asked_how_it_is(impatient: None) -> None:
+async def test_a_server_that_answers_is_not_probed(impatient: None) -> None:
     far = FarServer(per_token_s=0.01, words=["word "] * 20)
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         before = len(far.asked("/v1/models"))
-        await answer(engine)  # lasts ten times as long as the time between two looks
+        await answer(engine)  # lasts ten times as long as the interval between probes
         assert len(far.asked("/v1/models")) <= before + 1
 
 
@@ -288,10 +286,10 @@ async def test_speech_opens_the_connections_of_all_engines() -> None:
                 await both
 
 
-async def test_it_ends_at_once_whatever_it_does() -> None:
+async def test_it_ends_at_once_before_and_during_a_probe() -> None:
     far = FarServer(moods={"/v1/models": [Mood(body=[None])]})
     async with serving(far), Pool() as pool:
-        for _ in range(2):  # in the middle of its first look, and before it
+        for _ in range(2):  # during its first probe, and before it
             engine = built(pool, Kind.LLM, CHAT, far.url)
             life = asyncio.create_task(engine.run(lambda: None))
             if not far.seen:

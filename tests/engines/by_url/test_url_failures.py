@@ -1,4 +1,4 @@
-"""What servers say is wrong, each in its own words, and what we make of it."""
+"""Error messages of servers, each in its own words, and what we make of them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_prompt_that_is_too_long(body: Any, tokens: int, limit: int) -> None:
         assert "10.0.0.5" in found.why
 
 
-def test_an_answer_that_fills_the_context_is_no_prompt_that_is_too_long() -> None:
+def test_an_answer_that_fills_the_context_is_not_a_prompt_too_long() -> None:
     found = refusal(LLM, complaint(0, {"error": "Context size has been exceeded."}), ())
     assert not isinstance(found, PromptTooLong)
     assert "in the middle of its answer, Context size has been exceeded" in str(found)
@@ -142,7 +142,7 @@ def test_an_answer_that_fills_the_context_is_no_prompt_that_is_too_long() -> Non
         (400, None, Rejection, "refuses the request: HTTP 400", "extra"),
     ],
 )
-def test_each_error_says_what_and_what_to_do(
+def test_each_error_says_what_failed_and_what_to_do(
     status: int, body: Any, kind: type[ReachyVoiceError], what: str, fix: str
 ) -> None:
     found = error(status, body)
@@ -178,7 +178,7 @@ def test_each_error_says_what_and_what_to_do(
         (LLM, 200, "Reached the context length", PromptTooLong),
     ],
 )
-def test_words_that_are_close_are_told_apart(
+def test_similar_messages_are_told_apart(
     place: EngineAddress, status: int, message: str, kind: type[ReachyVoiceError]
 ) -> None:
     assert type(refusal(place, complaint(status, {"error": message}), ())) is kind
@@ -190,7 +190,7 @@ def test_an_error_that_is_a_web_page_is_not_shown() -> None:
     assert "HTTP 502" in str(refusal(LLM, complaint_of_bytes(502, page), ()))
 
 
-def test_no_word_of_the_conversation_is_passed_on() -> None:
+def test_messages_contain_no_words_of_the_conversation() -> None:
     said = "My sister Wilhelmina lives in Timbuktu."
     body = {"error": {"message": f"1 validation error: input_value='{said}' is too long"}}
     shown = str(error(400, body, said))
@@ -199,13 +199,13 @@ def test_no_word_of_the_conversation_is_passed_on() -> None:
     assert "1 validation error" in shown
 
 
-def test_words_that_servers_need_are_kept() -> None:
+def test_server_messages_keep_their_own_words() -> None:
     message = "This model's maximum context length is 4096 tokens"
     assert without(message, ["the model is this"]) == message.replace("model's", "model's")
     assert without("a\nb", []) == "a"
 
 
-def test_complaints_of_any_shape_are_read() -> None:
+def test_errors_of_any_shape_are_read() -> None:
     for body in ({"error": [1]}, {"error": {"message": {"a": 1}}}, {"detail": []}, 7, "no"):
         assert complaint(400, body).status == 400
     assert complaint_of_bytes(400, b"\xff{").status == 400
@@ -242,7 +242,7 @@ def test_a_word_is_masked_before_a_long_message_is_cut() -> None:
         ("http://[::1]:80/v1", "http://[::1]:80/v1"),
     ],
 )
-def test_addresses_that_are_taken(given: str, taken: str) -> None:
+def test_valid_addresses_are_accepted(given: str, taken: str) -> None:
     assert base_url(given) == taken
 
 
@@ -259,7 +259,7 @@ def test_addresses_that_are_taken(given: str, taken: str) -> None:
         "",
     ],
 )
-def test_addresses_that_are_not(given: str) -> None:
+def test_invalid_addresses_are_refused(given: str) -> None:
     with pytest.raises(ValueError, match="must"):
         base_url(given)
 

@@ -1,4 +1,4 @@
-"""Language models by URL: what is asked and answered, as each server says it."""
+"""Language models by URL: requests and answers in each server's dialect."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_an_answer_that_is_cut_at_its_limit(server: Server) -> None:
 
 
 @SERVERS
-async def test_each_server_is_told_what_it_knows(server: Server) -> None:
+async def test_each_server_gets_the_fields_it_knows(server: Server) -> None:
     far = FarServer(server)
     sampling = Sampling(0.5, 0.8, 0.07, 1.2, seed=3, max_tokens=9, stops=("noon",))
     await answered(far, sampling=sampling)
@@ -97,7 +97,7 @@ async def test_each_server_is_told_what_it_knows(server: Server) -> None:
     ("server", "tokens"),
     [("llama-server", 8192), ("vllm", 5000), ("ollama", 4096), ("lm-studio", 6000), ("openai", 0)],
 )
-async def test_the_context_is_what_the_server_tells(server: Server, tokens: int) -> None:
+async def test_the_context_is_what_the_server_reports(server: Server, tokens: int) -> None:
     far = FarServer(server)
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         assert engine.context_tokens == tokens
@@ -145,7 +145,7 @@ async def test_a_conversation_as_chat_messages() -> None:
     assert "parallel_tool_calls" not in asked
 
 
-async def test_extra_fields_of_the_settings_win_and_null_takes_away() -> None:
+async def test_extra_fields_of_the_settings_win_and_null_removes() -> None:
     far = FarServer()
     extra = {"temperature": None, "cache_prompt": False, "slot": 1}
     async with serving(far), running(Kind.LLM, CHAT, far.url, extra=extra, model="mine") as engine:
@@ -168,10 +168,10 @@ async def test_extra_fields_of_the_settings_win_and_null_takes_away() -> None:
         (ToolChoice("named", "nod"), "required", ["nod"], ["nod"]),
     ],
 )
-async def test_the_choice_of_tools(
+async def test_tool_choice_limits_the_calls(
     choice: ToolChoice, sent: str, offered: list[str], called: list[str]
 ) -> None:
-    """Whatever the server makes of it, as Ollama did not know it for long."""
+    """Even if the server ignores the choice, as Ollama long did."""
     far = FarServer("ollama", calls=[("dance", '{"steps": 3}'), ("nod", "{}")])
     deltas = await answered(far, tools=(DANCE, NOD), choice=choice)
     asked = last(far)
@@ -234,7 +234,7 @@ STOP = chunk({}, "stop")
         (Mood(200, "application/json", [b"{}"]), "got application/json"),
     ],
 )
-async def test_broken_streams_are_errors_and_not_ends(mood: Mood, why: str) -> None:
+async def test_a_broken_stream_is_an_error(mood: Mood, why: str) -> None:
     far = FarServer(moods={PATH: [mood]})
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         with pytest.raises(EngineError, match=why):
@@ -245,7 +245,7 @@ async def test_broken_streams_are_errors_and_not_ends(mood: Mood, why: str) -> N
 
 @pytest.mark.parametrize("end", [STOP, data("[DONE]")])
 @pytest.mark.parametrize("torn", [True, False])
-async def test_an_answer_ends_once_it_says_so(torn: bool, end: bytes) -> None:
+async def test_an_answer_ends_at_its_end_mark(torn: bool, end: bytes) -> None:
     far = FarServer(moods={PATH: [stream(WORDS, end, torn=torn)]})
     deltas = await answered(far)
     assert text_of(deltas) == "Hello."

@@ -31,7 +31,7 @@ def shows(*urls: str | None) -> Message:
 
 
 async def sent(*messages: Message, **options: Any) -> Any:
-    """What the server is asked."""
+    """The messages that the server is sent."""
     far = FarServer("llama-server")
     async with serving(far), running(Kind.LLM, "openai-chat", far.url, **options) as engine:
         assert await answer(engine, *messages)
@@ -59,7 +59,7 @@ async def test_chat_completions_with_vision() -> None:
     ]
 
 
-async def test_without_vision_there_is_a_sentence() -> None:
+async def test_without_vision_a_sentence_replaces_a_picture() -> None:
     (message,) = await sent(shows(PICTURE))
     assert message["content"] == f"Look: {UNSEEN_IMAGE} nice?"
 
@@ -67,7 +67,7 @@ async def test_without_vision_there_is_a_sentence() -> None:
 # --- messages ----------------------------------------------------------------------------------
 
 
-def test_messages_that_become_one_keep_their_pictures() -> None:
+def test_merged_messages_keep_their_pictures() -> None:
     both = joined(shows("data:1"), shows("data:2", None), " And ")
     assert both.content == f"{shows('').content} And {shows('', None).content}"
     shown = ["*" if isinstance(piece, Image) else piece for piece in pieces(both)]
@@ -85,7 +85,7 @@ def test_data_urls_are_decoded() -> None:
         assert data_of(url) is None
 
 
-def test_how_large_a_picture_is() -> None:
+def test_picture_sizes_are_read() -> None:
     data = BALL.read_bytes()
     assert pixels(data) == (64, 48)
     padded = data[:2] + b"\xff\xff\xff" + data[3:]

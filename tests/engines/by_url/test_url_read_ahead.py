@@ -1,4 +1,4 @@
-"""Language models by URL: prompts that are read ahead, that are too long, and that wait."""
+"""Language models by URL: prompts that are read ahead, too long, or waiting."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_paid_servers_get_no_read_ahead() -> None:
         assert (await talk.warm(LlmRequest(HELLO), Work())).usage.prompt == 27
 
 
-async def test_a_server_that_refuses_it_is_not_asked_again(
+async def test_a_server_that_refuses_reading_ahead_is_not_asked_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     far = FarServer()
@@ -75,7 +75,7 @@ async def test_a_server_that_refuses_it_is_not_asked_again(
         problem(402, {"error": {"message": "Insufficient credits"}}),
     ],
 )
-async def test_a_failure_that_passes_does_not_end_reading_ahead(failure: Mood) -> None:
+async def test_a_temporary_failure_does_not_end_reading_ahead(failure: Mood) -> None:
     far = FarServer(moods={PATH: [failure]})
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         talk = engine.open()
@@ -85,7 +85,7 @@ async def test_a_failure_that_passes_does_not_end_reading_ahead(failure: Mood) -
         assert (await talk.warm(LlmRequest(HELLO), Work())).usage.prompt
 
 
-async def test_a_prompt_that_is_too_long_says_so_when_it_is_read_ahead() -> None:
+async def test_reading_ahead_reports_a_prompt_that_is_too_long() -> None:
     far = FarServer()
     error = {"type": "exceed_context_size_error", "n_prompt_tokens": 9000, "n_ctx": 8192}
     far.moods[PATH] = [problem(400, {"error": {"message": "", **error}})] * 2
@@ -116,9 +116,7 @@ STREET = "今天天气很好，我们一起去公园散步吧。"
         (json.dumps([{"id": n, "xy": [n / 7, n]} for n in range(160)]), True),
     ],
 )
-async def test_a_result_that_is_dense_in_tokens_is_refused_before_it_is_cut(
-    result: str, refused: bool
-) -> None:
+async def test_a_token_dense_result_is_refused_before_it_is_cut(result: str, refused: bool) -> None:
     dense = (*HELLO, Message("assistant", "", (CALL,)), Message("tool", result, tool_call_id="c"))
     far = FarServer("ollama")
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
@@ -131,8 +129,8 @@ async def test_a_result_that_is_dense_in_tokens_is_refused_before_it_is_cut(
 
 
 @pytest.mark.parametrize("ahead", [True, False])
-async def test_a_prompt_that_would_be_cut_without_a_word_is_refused(ahead: bool) -> None:
-    """As Ollama does it; other servers say so."""
+async def test_a_prompt_that_would_be_cut_silently_is_refused(ahead: bool) -> None:
+    """Ollama would cut it; other servers report it."""
     long = (*HELLO, Message("user", "word " * 20_000))
     far = FarServer("ollama")
     async with serving(far), running(Kind.LLM, CHAT, far.url, read_ahead=ahead) as engine:
@@ -150,8 +148,8 @@ async def test_a_prompt_that_would_be_cut_without_a_word_is_refused(ahead: bool)
         assert await talk.warm(LlmRequest(long), Work())
 
 
-async def test_more_than_a_server_has_slots_for_waits_here() -> None:
-    """Where what is confirmed goes first."""
+async def test_requests_beyond_the_servers_slots_wait_here() -> None:
+    """Confirmed requests go first."""
     far = FarServer(moods={PATH: [Mood(body=[None])] * 4})
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         guesses = [Work(Priority.SPECULATIVE) for _ in range(5)]

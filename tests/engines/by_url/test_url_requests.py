@@ -1,5 +1,5 @@
-"""Requests by URL to servers that hang, break, close and are not there; and that nobody waits for
-what nobody wants."""
+"""Requests by URL to servers that hang, break, close or are absent; and unwanted work is not waited
+for."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ Connected = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[Non
 
 
 def begun(engine: UrlEngine, work: Work) -> Any:
-    """A stream of whatever the engine makes."""
+    """A stream of the engine's output."""
     if engine.place.kind is Kind.TTS:
         return engine.synthesize(SpeechRequest("Hello there."), work)
     return engine.open().reply(LlmRequest(HELLO), work)
 
 
 async def finished(engine: UrlEngine, work: Work) -> None:
-    """Use it to the end, whatever it is."""
+    """Run one request of the engine's kind to its end."""
     if engine.place.kind is Kind.STT:
         utterance = await engine.open("en", False, work)
         await utterance.feed(np.zeros(1600, np.int16), work)
@@ -133,7 +133,7 @@ async def test_the_next_request_waits_until_the_server_lets_go(
     assert happened[: 3 + len(between)] == ["asked", "left", *between, "asked"]
 
 
-async def test_an_answer_that_is_left_at_its_end_is_not_waited_for() -> None:
+async def test_an_answer_dropped_at_its_end_is_not_waited_for() -> None:
     far = FarServer(moods={"/long": [Mood(body=[b"one", 0.01, b"two"])]})
     async with serving(far), asyncio.timeout(10):
         async with Pool() as pool:
@@ -145,7 +145,7 @@ async def test_an_answer_that_is_left_at_its_end_is_not_waited_for() -> None:
             await pool.send(HttpRequest("GET", f"{far.root}/long"), 1.0)
 
 
-async def test_a_cancelled_reading_ahead_makes_room_for_the_answer() -> None:
+async def test_cancelled_reading_ahead_makes_room_for_the_answer() -> None:
     far = FarServer(moods={CHAT: [Mood(body=[None])]})
     async with serving(far), running(Kind.LLM, "openai-chat", far.url, max_requests=1) as engine:
         reading = Work(Priority.WARM_UP)
@@ -160,7 +160,7 @@ async def test_a_cancelled_reading_ahead_makes_room_for_the_answer() -> None:
             await task
 
 
-async def test_closing_the_engine_ends_what_is_under_way() -> None:
+async def test_closing_the_engine_ends_running_requests() -> None:
     far = FarServer(moods={CHAT: [stream(data({"choices": []}), None)]})
     async with serving(far):
         async with running(Kind.LLM, "openai-chat", far.url) as engine:
@@ -178,7 +178,7 @@ async def test_closing_the_engine_ends_what_is_under_way() -> None:
 
 @asynccontextmanager
 async def raw_server(connected: Connected) -> AsyncIterator[str]:
-    """Bytes as a test likes; behind the probe's answer."""
+    """A server whose every byte ``connected`` writes; yields its URL."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -203,14 +203,14 @@ def http(body: bytes, *, length: int | None = None, kind: bytes = b"application/
 
 
 async def next_request(reader: asyncio.StreamReader) -> str:
-    """Its path; the whole request is read."""
+    """Read a whole request; returns its path."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
     if length := re.search(r"content-length: (\d+)", head, re.IGNORECASE):
         await reader.readexactly(int(length[1]))
     return head.split(" ")[1]
 
 
-async def test_a_kept_connection_that_the_server_has_closed_is_no_failure() -> None:
+async def test_a_kept_connection_closed_by_the_server_is_no_failure() -> None:
     asked: list[str] = []
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -219,7 +219,7 @@ async def test_a_kept_connection_that_the_server_has_closed_is_no_failure() -> N
         if asked[-1] == "/v1/models":
             writer.write(http(MODELS))
             if first:
-                # It takes the next request, and closes without a word.
+                # It takes the next request and closes without an answer.
                 asked.append(await next_request(reader))
                 return
         while True:
@@ -238,7 +238,7 @@ async def test_a_kept_connection_that_the_server_has_closed_is_no_failure() -> N
 async def test_a_request_that_a_server_ends_at_once_is_repeated(
     monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
-    """As by one that is ending, in front of one that goes on."""
+    """As when a shutting-down server is in front of a running one."""
     monkeypatch.setattr(pool, "AGAIN_S", (0.0,) * len(pool.AGAIN_S))
     asked: list[str] = []
 
@@ -259,7 +259,7 @@ async def test_a_request_that_a_server_ends_at_once_is_repeated(
     assert asked.count("/v1/audio/transcriptions") == len(pool.AGAIN_S) + 1
 
 
-async def test_nothing_is_repeated_behind_the_first_byte() -> None:
+async def test_no_request_is_repeated_after_the_first_byte() -> None:
     asked: list[str] = []
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -293,7 +293,7 @@ async def test_a_server_that_does_not_speak_http_is_reported() -> None:
                 pass
 
 
-async def test_certificates_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_certificates_are_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     tls = await asyncio.to_thread(tls_generated, tmp_path, ["127.0.0.1"])
     far = FarServer()
@@ -330,7 +330,7 @@ async def test_redirects_are_not_followed() -> None:
     assert not other.seen
 
 
-async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")
     for name in ("no_proxy", "NO_PROXY"):
@@ -348,7 +348,7 @@ async def test_a_compressed_answer_is_refused() -> None:
             await answer(engine)
 
 
-async def test_no_word_of_the_conversation_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_conversation_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     caplog.set_level("DEBUG", logger="reachy_voice")
     complaint = {"error": {"message": "bad value 'Hello, who are you?' in Hello there"}}

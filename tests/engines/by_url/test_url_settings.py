@@ -1,4 +1,4 @@
-"""Engines by URL in the settings: one line chooses them, mistakes are told, keys are not shown."""
+"""Engines by URL in the settings: one line chooses them, mistakes are reported, keys are hidden."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_one_line_of_yaml_chooses_an_engine(kind: Kind, name: str, tmp_path: Pat
     assert getattr(options, "weights", None) is None
 
 
-def test_an_engine_that_is_no_more_is_read_as_its_successor(
+def test_a_removed_engine_is_read_as_its_successor(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     given = "{engine: openai-responses, url: http://far/v1, extra: {reasoning: {effort: low}}}"
@@ -48,7 +48,7 @@ def test_an_engine_that_is_no_more_is_read_as_its_successor(
     assert "openai-responses is now openai-chat; extra is sent to it as it is" in caplog.text
 
 
-def test_the_profile_that_ships_is_valid_and_needs_little() -> None:
+def test_the_shipped_profile_is_valid_and_needs_little() -> None:
     settings = load_settings("remote", environ={}).settings
     assert settings.weights() == ["silero-vad", "smart-turn-v3.2", "smollm2-135m-instruct"]
     unjudged = load_settings("remote", ["llm.word_judge=null"], {}).settings
@@ -91,7 +91,7 @@ def test_a_key_comes_from_the_environment_and_is_never_shown() -> None:
     assert json.loads(shown.output)["llm.api_key"]["value"] == "**********"
 
 
-def test_a_key_that_is_wrong_is_not_shown_either() -> None:
+def test_an_invalid_key_is_not_shown() -> None:
     with pytest.raises(SettingsError) as wrong:
         load_settings("remote", [f"llm.api_key=[{KEY}]"], {})
     assert "llm.api_key" in wrong.value.why

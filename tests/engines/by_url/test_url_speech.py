@@ -30,7 +30,7 @@ STT, TTS = "openai-transcriptions", "openai-speech"
 HEARD, SAID = "/v1/audio/transcriptions", "/v1/audio/speech"
 RATE = 24_000
 FADE = 5 * 24
-"""Samples of the fade at the end of a piece, at 24 kHz."""
+"""Length of the fade at the end of a piece, in samples at 24 kHz."""
 SPEECH: Pcm = (1000 * np.sin(np.arange(2 * LISTEN_RATE) / 20)).astype(np.int16)
 
 
@@ -84,7 +84,7 @@ async def test_fields_sent_with_the_audio(
     assert sent(far)[0] == given
 
 
-async def test_a_short_utterance_is_padded_and_nothing_costs_nothing() -> None:
+async def test_a_short_utterance_is_padded_and_an_empty_one_not_sent() -> None:
     far = FarServer("speech")
     async with serving(far), running(Kind.STT, STT, far.url) as engine:
         await heard(engine, SPEECH[:100])
@@ -93,7 +93,7 @@ async def test_a_short_utterance_is_padded_and_nothing_costs_nothing() -> None:
         assert len(far.asked(HEARD)) == 1
 
 
-async def test_an_utterance_is_read_again_only_when_there_is_more() -> None:
+async def test_an_utterance_is_sent_again_only_with_more_audio() -> None:
     far = FarServer("speech")
     async with serving(far), running(Kind.STT, STT, far.url) as engine:
         utterance = await engine.open("en", False, Work())
@@ -107,7 +107,7 @@ async def test_an_utterance_is_read_again_only_when_there_is_more() -> None:
         utterance.close()
 
 
-async def test_partial_transcripts_are_passes_of_their_own() -> None:
+async def test_partial_transcripts_are_separate_requests() -> None:
     far = FarServer("speech")
     async with (
         serving(far),
@@ -152,7 +152,7 @@ async def test_invalid_transcripts(body: bytes, why: str) -> None:
         ("(laughs) No.", "No."),
     ],
 )
-def test_notes_about_what_is_no_speech_are_left_out(text: str, words: str) -> None:
+def test_notes_about_non_speech_are_removed(text: str, words: str) -> None:
     assert without_notes(text) == words
 
 
@@ -166,7 +166,7 @@ async def spoken_by(engine: UrlEngine, text: str = "Hi.", voice: str = "", speed
     return np.concatenate([np.zeros(0, np.int16), *pieces])
 
 
-async def test_speech_is_what_the_server_sends_however_it_is_cut() -> None:
+async def test_speech_is_what_the_server_sends_however_it_is_split() -> None:
     far = FarServer("speech", models=("kokoro",))
     async with serving(far), running(Kind.TTS, TTS, far.url, voices=["amy", "joe"]) as engine:
         assert np.array_equal((await spoken_by(engine))[:-FADE], TONE[:-FADE])
@@ -289,7 +289,7 @@ MP3_FRAMES = 6 * (b"\xff\xfb\x90\x64" + bytes(413))
         (Mood(200, "audio/pcm;codec=opus", [TONE.tobytes()]), "sends audio/pcm;codec=opus"),
     ],
 )
-async def test_an_answer_that_cannot_be_played_ends_the_start(mood: Mood, what: str) -> None:
+async def test_an_unplayable_answer_fails_the_start(mood: Mood, what: str) -> None:
     far = FarServer("speech", moods={SAID: [mood]})
     async with serving(far):
         with pytest.raises(Misconfiguration, match=what) as error:
@@ -321,7 +321,7 @@ async def test_an_answer_that_breaks_off_ends_without_a_click(mood: Mood, size: 
     assert heard[-1][-1] == 0
 
 
-async def test_an_error_in_place_of_speech_is_what_its_code_says() -> None:
+async def test_an_error_in_place_of_speech_is_handled_by_its_code() -> None:
     busy = json.dumps({"error": {"code": 429, "message": "Slow down"}}).encode()
     far = FarServer("speech", moods={SAID: [Mood(200, "application/json", [busy])]})
     async with serving(far), running(Kind.TTS, TTS, far.url, warm_up=True) as engine:

@@ -1,4 +1,4 @@
-"""Servers whose chat templates refuse some conversations, as the templates of current models do."""
+"""Servers whose chat templates refuse some conversations, as those of current models do."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def template(name: str) -> str:
 
 
 def refused(far: FarServer) -> int:
-    """How many requests were not accepted by the template."""
+    """How many requests the template refused."""
     return sum(bool(refusal(far.template, seen.json)) for seen in far.asked(PATH))
 
 
@@ -57,13 +57,13 @@ def sent(far: FarServer) -> list[Any]:
 @pytest.mark.parametrize(
     ("server", "name", "most"),
     [
-        ("llama-server", "mistral-nemo", 0),  # it tells its template
+        ("llama-server", "mistral-nemo", 0),  # it publishes its template
         ("llama-server", "gpt-oss", 0),
         ("vllm", "mistral-nemo", 1),
         ("vllm", "gemma2", 2),
     ],
 )
-async def test_what_a_server_refuses_is_known_or_remembered(
+async def test_a_refused_conversation_is_known_or_remembered(
     server: Any, name: str, most: int
 ) -> None:
     far = FarServer(server, template=template(name))
@@ -76,7 +76,7 @@ async def test_what_a_server_refuses_is_known_or_remembered(
 
 @pytest.mark.parametrize("server", ["llama-server", "vllm", "ollama", "lm-studio"])
 async def test_a_late_system_message_reaches_the_model_as_a_note(server: Server) -> None:
-    """Even from templates that would drop it without a word."""
+    """Even with templates that would drop it silently."""
     far = FarServer(server, template=template("smollm3"))
     await answered(far, *TALKS[1])
     assert [message["role"] for message in sent(far)] == ["system", "user", "assistant", "user"]
@@ -98,9 +98,7 @@ NO_TOOLS = "Jinja Exception: tool_call not allowed"
         ("vllm", problem(200, {"error": {"message": NO_TOOLS}})),
     ],
 )
-async def test_tools_that_a_server_refuses_in_its_own_way_are_described(
-    server: Server, mood: Mood
-) -> None:
+async def test_tools_that_a_server_refuses_are_described(server: Server, mood: Mood) -> None:
     far = FarServer(server, moods={PATH: [mood]})
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         for _ in range(2):
@@ -127,7 +125,7 @@ FORBIDDEN = {"loc": ["body", "chat_template_kwargs"], "msg": "Extra inputs are n
         ("vllm", 200, {"error": {"code": 400, "message": "Unsupported parameter"}}),
     ],
 )
-async def test_fields_that_a_server_refuses_are_left_out_from_then_on(
+async def test_refused_fields_are_left_out_from_then_on(
     server: Server, status: int, body: Any
 ) -> None:
     far = FarServer(server, moods={PATH: [problem(status, body)]})
@@ -178,7 +176,7 @@ async def test_other_refusals_are_reported_and_change_nothing(status: int, why: 
     ],
 )
 async def test_openai_takes_late_system_messages(failures: list[Mood]) -> None:
-    """Also after a failure that passes."""
+    """Also after a temporary failure."""
     far = FarServer("openai", moods={PATH: failures})
     async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
         for _ in range(2):

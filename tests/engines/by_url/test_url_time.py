@@ -1,4 +1,5 @@
-"""How long is waited for a server, to the millisecond; in virtual time, over a scripted client."""
+"""How long engines wait for a server, to the millisecond; in virtual time over a scripted
+client."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ Script = Sequence[bytes | float]
 
 
 class ScriptedAnswer:
-    """``script``: pieces of the body, and seconds to wait between them."""
+    """``script``: pieces of the body, and the seconds between them."""
 
     status = 200
 
@@ -64,7 +65,7 @@ class ScriptedAnswer:
 
 
 class ScriptedPool(Pool):
-    """Gives one answer, after ``head_s``."""
+    """Returns one answer after ``head_s``."""
 
     def __init__(self, answer: ScriptedAnswer, head_s: float = 0.0) -> None:
         super().__init__()
@@ -90,7 +91,7 @@ def well(pool: Pool, kind: Kind, name: str, **options: Any) -> UrlEngine:
 
 
 def at(main: Coroutine[Any, Any, Any]) -> tuple[float, Any]:
-    """When it ended, in virtual seconds, and with what."""
+    """When ``main`` ended, in virtual seconds, and its result or error."""
 
     async def timed() -> tuple[float, Any]:
         try:
@@ -119,7 +120,7 @@ END = b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\
         (3.0, (5.0, chunk(content="Hello."), NEVER), 18.0, "between_s"),
     ],
 )
-def test_a_server_that_hangs_is_given_up(
+def test_a_hanging_server_is_given_up(
     kind: Kind, name: str, head_s: float, script: Script, when: float, option: str
 ) -> None:
     if kind is Kind.TTS:
@@ -136,7 +137,7 @@ def test_a_server_that_hangs_is_given_up(
 
 
 class LookedAtPool(ScriptedPool):
-    """Its server can be looked at until something is ``wrong``."""
+    """Its server answers probes until something is ``wrong``."""
 
     wrong: Why | None = None
 
@@ -152,10 +153,8 @@ class LookedAtPool(ScriptedPool):
     ("wrong", "when", "what"),
     [("connect", 1.0, "cannot be reached"), ("slow", 10.0, "does not answer in time")],
 )
-def test_an_answer_ends_when_its_server_has_closed_its_port(
-    wrong: Why, when: float, what: str
-) -> None:
-    """Where a look is only not answered, the server may be busy."""
+def test_an_answer_ends_when_the_server_port_closes(wrong: Why, when: float, what: str) -> None:
+    """If a probe merely gets no answer, the server may be busy."""
     pool = LookedAtPool(ScriptedAnswer(KINDS["openai-chat"], [chunk(content="Hello."), NEVER]))
     engine = well(pool, Kind.LLM, "openai-chat")
 
@@ -179,9 +178,9 @@ def test_an_answer_ends_when_its_server_has_closed_its_port(
 
 
 class LoadingPool(ScriptedPool):
-    """Its server loads its model until ``loaded_s``. Before that a request waits for its first byte
-    (``refuses`` is false), or is refused. ``owner``: of its model; ``acme`` does not tell whether
-    it is loaded."""
+    """Its server loads its model until ``loaded_s``. Until then requests are refused or, with
+    ``refuses`` false, wait for their first byte. ``owner``: of the model; ``acme`` does not report
+    loading."""
 
     says = b'{"error": {"message": "Loading model"}}'
 
@@ -216,8 +215,8 @@ class LoadingPool(ScriptedPool):
 def after_loading(
     pool: LoadingPool, begin_s: float = 0.0, read_s: float = 0.0
 ) -> tuple[float, Any, list[str]]:
-    """When a question asked at ``begin_s``, or after reading ahead for ``read_s``, is answered, and
-    with what; why it was not ready."""
+    """When a question asked at ``begin_s`` (after reading ahead for ``read_s``) is answered; the
+    result; why the engine was not ready."""
     problems: list[str] = []
 
     async def main() -> Any:
@@ -272,7 +271,7 @@ def test_a_question_waits_for_the_model_and_is_answered(refuses: bool, owner: st
         (b"Maintenance", "Fri, 31 Dec 2999 23:59:59 GMT", None, 2),
     ],
 )
-def test_a_question_waits_as_long_as_the_server_asks(
+def test_a_question_waits_as_long_as_the_server_says(
     says: bytes, retry_after: str, answered_s: float | None, requests: int
 ) -> None:
     pool = LoadingPool(45.0, refuses=True, owner="acme")
@@ -292,10 +291,10 @@ def test_a_question_waits_as_long_as_the_server_asks(
     ("begin_s", "read_s", "answered"),
     [(0.0, 0.0, False), (3600.0, 0.0, True), (3600.0, 3.0, True), (3600.0, 30.0, True)],
 )
-def test_a_server_that_does_not_tell_may_load_after_an_idle_hour(
+def test_an_idle_server_may_be_loading_its_model(
     begin_s: float, read_s: float, answered: bool
 ) -> None:
-    """Reading ahead that is cancelled before an answer shows nothing about the model."""
+    """Reading ahead that is cancelled before an answer says nothing about the model."""
     pool = LoadingPool(45.0, refuses=False, owner="acme")
     ended, error, _ = after_loading(pool, begin_s, read_s)
     assert ended == pytest.approx(45.0 if answered else 20.0, abs=0.5)
@@ -303,7 +302,7 @@ def test_a_server_that_does_not_tell_may_load_after_an_idle_hour(
 
 
 @pytest.mark.parametrize("refuses", [True, False])
-def test_the_wait_for_a_model_has_an_end(refuses: bool) -> None:
+def test_the_wait_for_a_model_is_limited(refuses: bool) -> None:
     ended, error, _ = after_loading(LoadingPool(9999.0, refuses=refuses, owner="library"))
     assert ended == pytest.approx(180.0, abs=3.0)
     assert isinstance(error, EngineError)
@@ -326,7 +325,7 @@ def test_cancelled_work_no_longer_waits_for_the_model(refuses: bool) -> None:
     assert (ended, type(error)) == (7.3, Cancelled)
 
 
-def test_a_model_that_is_kept_warm_is_used_every_few_minutes() -> None:
+def test_a_model_is_kept_warm_every_few_minutes() -> None:
     async def main(keep_warm: bool) -> int:
         pool = LoadingPool(0.0, refuses=False, owner="library")
         engine = well(pool, Kind.LLM, "openai-chat", keep_warm=keep_warm)
@@ -353,7 +352,7 @@ def test_thoughts_are_a_sign_of_life() -> None:
     assert (ended, error) == (90.0, None)
 
 
-def test_a_slow_reader_is_not_a_slow_server_and_its_time_is_not_booked() -> None:
+def test_a_slow_reader_does_not_count_as_a_slow_server() -> None:
     answer = ScriptedAnswer(KINDS["openai-chat"], [2.0, *[chunk(content="word ")] * 3, 1.0, END])
     engine = well(ScriptedPool(answer), Kind.LLM, "openai-chat")
     work = Work()
@@ -370,7 +369,7 @@ def test_a_slow_reader_is_not_a_slow_server_and_its_time_is_not_booked() -> None
     assert work.engine_seconds == 3.0
 
 
-def test_figures_that_do_not_come_are_not_waited_for() -> None:
+def test_missing_usage_figures_are_not_waited_for() -> None:
     answer = ScriptedAnswer(KINDS["openai-chat"], [chunk(content="Hello."), END, NEVER])
     engine = well(ScriptedPool(answer), Kind.LLM, "openai-chat")
 

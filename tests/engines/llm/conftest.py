@@ -22,26 +22,26 @@ def directory(weights: Callable[[str], Path]) -> Path:
 
 @pytest.fixture(scope="package")
 def model(directory: Path) -> Model:
-    """Its weights as they are in the file."""
+    """The model with its weights as in the file."""
     return Model(next(directory.glob("*.gguf")), LlamaCppOptions(requantize=False))
 
 
 @pytest.fixture(scope="package")
 def shared_engine(directory: Path) -> LlamaCpp:
-    """It saves no prefixes."""
+    """An engine that saves no prefixes."""
     return build(LlamaCppOptions(threads=1, context_tokens=2048), directory)
 
 
 @pytest.fixture
 def engine(shared_engine: LlamaCpp) -> LlamaCpp:
-    """With nothing in its cells."""
+    """The shared engine with empty cells."""
     forget(shared_engine)
     return shared_engine
 
 
 @pytest.fixture(scope="module")
 def small(directory: Path) -> LlamaCpp:
-    """Two sequences, and cells for about two long prompts."""
+    """An engine with two sequences and cells for about two long prompts."""
     return build(LlamaCppOptions(threads=1, context_tokens=512, sequences=2), directory)
 
 
@@ -54,5 +54,5 @@ def alone(shared_engine: LlamaCpp) -> dict[str, str]:
 
 @pytest.fixture
 def says(model: Model, monkeypatch: pytest.MonkeyPatch) -> Says:
-    """``says("One.", "Two.")``: the model says that, and then ends, where no grammar is set."""
+    """``says("One.", "Two.")``: makes the model say that and then end, where no grammar is set."""
     return functools.partial(nudge, monkeypatch, model)

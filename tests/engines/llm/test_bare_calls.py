@@ -1,4 +1,4 @@
-"""Calls without marks: golden answers cut at every border, and JSON that is no call."""
+"""Calls without marks: golden answers split at every character, and JSON that is no call."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def fed(syntax: Syntax, pieces: list[str], **how: Any) -> list[Any]:
 
 
 def marked(syntax: Syntax, case: str) -> bool:
-    """Whether the case has marks of a family, or an object behind words."""
+    """Whether the case has a family's marks, or an object after words."""
     own = case in ("text between two", "its end mark alone") and syntax is GEMMA
     words = case in ("not an answer's beginning", "inside of an object", "code")
     return own or ((words or case == "text between two") and syntax is LLAMA)
@@ -109,7 +109,7 @@ def marked(syntax: Syntax, case: str) -> bool:
 
 @pytest.mark.parametrize("syntax", FAMILIES, ids=lambda syntax: syntax.name)
 @pytest.mark.parametrize("case", [*CALLS, *WORDS])
-def test_it_is_the_same_at_every_cut(syntax: Syntax, case: str) -> None:
+def test_splits_do_not_change_the_calls(syntax: Syntax, case: str) -> None:
     if marked(syntax, case):
         return
     text, expected = CALLS[case] if case in CALLS else (WORDS[case], [WORDS[case].strip()])
@@ -120,7 +120,7 @@ def test_it_is_the_same_at_every_cut(syntax: Syntax, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", [*CALLS, *WORDS])
-def test_without_a_tool_to_call_all_of_it_is_words(case: str) -> None:
+def test_without_a_tool_everything_is_text(case: str) -> None:
     text = CALLS[case][0] if case in CALLS else WORDS[case]
     parser = CallParser(HERMES, [], bare=True)
     parts = joined([*parser.feed(text), *parser.finish()])
@@ -154,7 +154,7 @@ def test_a_forced_call_is_the_first_object_that_fits(text: str, expected: list[A
 
 
 @pytest.mark.parametrize("syntax", FAMILIES, ids=lambda syntax: syntax.name)
-def test_plain_speech_does_not_wait(syntax: Syntax) -> None:
+def test_plain_text_is_not_delayed(syntax: Syntax) -> None:
     for first in ("H", "1", '"', "(", "*", "é", "-"):
         assert CallParser(syntax, TOOLS).feed(first) == [TextDelta(first)]
 
@@ -174,7 +174,7 @@ def test_plain_speech_does_not_wait(syntax: Syntax) -> None:
         ('{"type": "fun', "k"),
     ],
 )
-def test_it_waits_only_while_it_may_be_a_call(held: str, released: str) -> None:
+def test_text_waits_only_while_it_may_be_a_call(held: str, released: str) -> None:
     parser = CallParser(HERMES, TOOLS)
     assert [part for sign in held for part in parser.feed(sign)] == []
     assert shown(parser.feed(released)) == [held + released]
@@ -201,7 +201,7 @@ def test_an_unterminated_call_is_released_as_text(anywhere: bool, size: int) -> 
     assert shown(joined([*parts, *parser.finish()])) == [text]
 
 
-def test_a_long_call_is_one() -> None:
+def test_a_long_call_is_recognised() -> None:
     long = note("word {" * 5000)
     assert fed(HERMES, cut(json.dumps(long), range(0, 30_000, 7))) == [long]
 
@@ -213,7 +213,7 @@ def test_a_call_comes_out_with_its_last_brace() -> None:
     assert parser.feed("]\n```\nOk") == [TextDelta("Ok")]
 
 
-def test_where_the_name_is_known_the_call_begins() -> None:
+def test_a_call_begins_at_its_known_name() -> None:
     for family in FAMILIES:
         parser = CallParser(family, TOOLS)
         before = '[{ "name" : "stop"'

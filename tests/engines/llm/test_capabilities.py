@@ -107,13 +107,13 @@ def test_the_embedded_model_reads_each_sentence_once(name: str, tools: list[Tool
 
 
 SHOWS_NO_CALLS = {"gemma2", "gemma3", "smollm2"}
-"""Servers tell that these take no tools."""
+"""Servers report that these take no tools."""
 TEXT_ARGUMENTS = {"deepseek-r1", "deepseek-v3.1"}
-"""Servers pass the arguments on as they come."""
+"""Servers pass the arguments of calls on unchanged."""
 
 
 def at_a_server(name: str, messages: tuple[Message, ...], capabilities: Capabilities) -> str:
-    """The prompt that a server makes of a request. Raises the template's refusal."""
+    """The prompt that a server renders from a request. Raises the template's refusal."""
     data: list[dict[str, Any]] = []
     for message in adapted(messages, [LOOK], capabilities):
         entry: dict[str, Any] = {"role": message.role, "content": message.content}
@@ -136,21 +136,21 @@ def compiled(name: str) -> Callable[..., str]:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_server_that_shows_its_template_refuses_nothing(name: str) -> None:
+def test_a_server_with_a_known_template_refuses_nothing(name: str) -> None:
     capabilities = replace(capabilities_of(SOURCES[name]), tools=name not in SHOWS_NO_CALLS)
     for shape, messages in SHAPES.items():
         require_once(at_a_server(name, messages, capabilities), shape)
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_template_that_is_not_shown_refuses_one_simpler_form_at_most(name: str) -> None:
+def test_a_hidden_template_refuses_at_most_one_simpler_form(name: str) -> None:
     capabilities = BARE if name in SHOWS_NO_CALLS else STRICT
     for shape, messages in SHAPES.items():
         prompt = at_a_server(name, messages, capabilities)
         assert not shape.startswith(("a late", "many")) or S2.content in prompt
 
 
-def test_what_each_template_can_take() -> None:
+def test_each_templates_capabilities_are_known() -> None:
     lacks = {
         name: {field for field in Capabilities.__slots__ if not getattr(capabilities, field)}
         for name, source in SOURCES.items()
@@ -179,10 +179,10 @@ def test_what_each_template_can_take() -> None:
 
 @pytest.mark.parametrize("capabilities", [Capabilities(), STRICT, BARE])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_what_is_appended_never_changes_the_beginning(
+def test_appended_messages_never_change_the_beginning(
     shape: str, capabilities: Capabilities
 ) -> None:
-    """Up to the last message, which may become longer."""
+    """Except the last message, which may become longer."""
     whole = SHAPES[shape]
     for length in range(1, len(whole)):
         if whole[length - 1].role == "user" and whole[length].role == "assistant":
@@ -190,7 +190,7 @@ def test_what_is_appended_never_changes_the_beginning(
             assert adapted(whole, [LOOK], capabilities)[: len(before)] == before
 
 
-def test_the_last_word_is_never_the_assistants() -> None:
+def test_the_last_message_is_never_the_assistants() -> None:
     for capabilities in (Capabilities(), STRICT, BARE):
         for messages in SHAPES.values():
             turns = adapted(messages, [], capabilities)
@@ -199,14 +199,14 @@ def test_the_last_word_is_never_the_assistants() -> None:
 
 
 @pytest.mark.parametrize("capabilities", [Capabilities(), STRICT, BARE])
-def test_a_result_that_came_later_is_told_as_news(capabilities: Capabilities) -> None:
+def test_a_late_result_is_a_new_message(capabilities: Capabilities) -> None:
     told = adapted((U1, CALL, PENDING, A1, RESULT, U2), [], capabilities)
     news = "(The result of look has come in: an oak)\nAnd now?"
     assert told[-1] == user(news)
     assert told[:-1] == adapted((U1, CALL, PENDING, A1), [], capabilities)[:-1]
 
 
-def test_sides_that_must_take_turns() -> None:
+def test_strict_templates_get_alternating_roles() -> None:
     told = adapted((U1, SPOKEN, RESULT, U2), [], STRICT)
     assert [(m.role, m.content) for m in told][2:] == [
         ("tool", "an oak"),

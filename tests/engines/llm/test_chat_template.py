@@ -1,4 +1,4 @@
-"""Chat templates: messages and tools in, prompt text out, and nobody can forge a turn."""
+"""Chat templates: messages and tools become prompt text, and nobody can forge a turn."""
 
 from __future__ import annotations
 
@@ -107,12 +107,12 @@ def test_a_refusal_says_why() -> None:
         template.render([USER], [])
 
 
-def test_a_template_that_is_not_jinja() -> None:
+def test_a_template_that_is_not_jinja_is_an_error() -> None:
     with pytest.raises(EngineError, match="cannot be used"):
         ChatTemplate("{% for %}")
 
 
-def test_a_template_is_kept_in_a_sandbox() -> None:
+def test_a_template_runs_in_a_sandbox() -> None:
     for escape in ("{{ messages.append(1) }}", "{{ ''.__class__.__mro__ }}{{ x.y }}"):
         with pytest.raises(EngineError):
             ChatTemplate(escape).render([USER], [])
@@ -124,10 +124,10 @@ TYPED = (
     "{% for m in messages %}{{ m['role'] }}:{% for part in m['content'] %}"
     "{% if part['type'] == 'text' %}{{ part['text'] }}{% endif %}{% endfor %}\n{% endfor %}"
 )
-"""As SmolVLM writes: content is a list of typed parts, and a text is none."""
+"""As SmolVLM expects: content is a list of typed parts, and plain text is not accepted."""
 
 
-def test_pictures_stand_where_they_were_shown() -> None:
+def test_pictures_keep_their_place() -> None:
     told = f"Look: {UNSEEN_IMAGE} and {UNSEEN_IMAGE}!"
     first, second = told.index(UNSEEN_IMAGE), told.rindex(UNSEEN_IMAGE)
     images = tuple(Image(at, len(UNSEEN_IMAGE), f"data:{at}") for at in (first, second))

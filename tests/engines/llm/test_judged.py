@@ -1,4 +1,4 @@
-"""A language model that does not judge words, and one beside it that does."""
+"""A language model that does not judge words, paired with one that does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ ANSWER = (TextDelta("Aye."), Finished("stop", Usage(3, 0, 3, 2)))
 
 @dataclass
 class Model:
-    """It answers, or reads, once ``free`` is set. ``left``: how many ended before that."""
+    """Answers or reads ahead once ``free`` is set. ``left``: how many requests were cancelled
+    before."""
 
     probability: float | None = None
     error: EngineError | None = None
@@ -93,7 +94,7 @@ async def test_an_answer_does_not_wait_for_the_opinion() -> None:
     assert judge.left == 1
 
 
-async def test_an_opinion_that_comes_during_the_answer_is_told() -> None:
+async def test_an_opinion_during_the_answer_is_passed_on() -> None:
     llm, judge = Model(), Model(0.2)
     llm.free.set()
     async with aclosing(reply(llm, judge)) as deltas:
@@ -144,7 +145,7 @@ async def test_an_answer_that_fails_ends_the_judging() -> None:
     assert judge.left == 1
 
 
-async def test_an_answer_that_is_not_wanted_any_more_ends_both() -> None:
+async def test_an_unwanted_answer_ends_both() -> None:
     llm, judge = Model(), Model(0.2)
     deltas = reply(llm, judge)
     waiting = asyncio.create_task(anext(deltas))  # type: ignore[arg-type]
@@ -185,7 +186,7 @@ async def test_both_read_ahead_and_both_are_closed() -> None:
     assert (llm.closed, judge.closed) == (1, 1)
 
 
-async def test_a_judge_that_cannot_read_ahead_does_not_keep_the_other_from_it() -> None:
+async def test_the_model_reads_ahead_if_the_judge_cannot() -> None:
     llm, judge = Model(), Model(error=EngineError("It is gone"))
     llm.free.set()
     judge.free.set()

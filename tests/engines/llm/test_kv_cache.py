@@ -1,4 +1,4 @@
-"""The book-keeping of KV cells, on a memory of lists, and saved states on disk."""
+"""The book-keeping of KV cells, over a memory of lists, and saved states on disk."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANN, BOB, CY = "Ann", "Bob", "Cy"
 class Cells:
     """A context's memory: which tokens each sequence holds.
 
-    ``window``: some layers see so many tokens, and keep none before them; 0: all see all.
+    ``window``: how many tokens some layers see and keep; 0: all layers see all tokens.
     """
 
     def __init__(self, *, forgets_partly: bool = True, window: int = 0) -> None:
@@ -61,7 +61,7 @@ class Bench:
         self.cache = KvCache(self.cells, sequences)
 
     def work(self, owner: str, tokens: list[int], holder: object = "run") -> int:
-        """Acquire, compute and release; returns how many tokens were reused."""
+        """Acquire, compute and release a sequence; returns how many tokens were reused."""
         sequence = self.hold(owner, tokens, holder)
         reused = len(sequence.tokens)
         self.compute(sequence, tokens)
@@ -94,7 +94,7 @@ def test_a_prefix_of_another_session_is_copied() -> None:
     assert bench.work(ANN, [1, 2, 3, 4, 5]) == 4
 
 
-def test_even_from_a_sequence_that_is_being_worked_on() -> None:
+def test_a_prefix_is_copied_from_a_sequence_in_use() -> None:
     bench = Bench()
     first = bench.hold(ANN, [1, 2, 3], "first")
     bench.compute(first, [1, 2, 3])
@@ -105,7 +105,7 @@ def test_even_from_a_sequence_that_is_being_worked_on() -> None:
 LONG = list(range(1, 1000))
 
 
-def test_a_history_that_would_be_cut_short_stays_until_the_shorter_one_is_in_use() -> None:
+def test_a_history_stays_until_its_shorter_version_is_in_use() -> None:
     bench = Bench(sequences=3)
     bench.work(BOB, [7])
     bench.work(ANN, LONG)
@@ -135,7 +135,7 @@ def test_without_a_sequence_to_spare_the_history_is_cut() -> None:
     assert bench.work(BOB, [7]) == 1
 
 
-def test_an_answer_that_was_cut_off_needs_no_sequence_of_its_own() -> None:
+def test_a_cut_off_answer_needs_no_new_sequence() -> None:
     bench = Bench()
     bench.work(ANN, LONG[:300])
     bench.work(ANN, [*LONG[:200], 5])
@@ -161,7 +161,7 @@ def test_a_sequence_in_use_is_not_given_away() -> None:
     assert bench.cache.acquire([1], BOB, "second") is not None
 
 
-def test_a_late_release_does_not_free_what_another_holds_now() -> None:
+def test_a_late_release_does_not_free_the_next_holders_sequence() -> None:
     bench = Bench(sequences=1)
     sequence = bench.hold(ANN, [1], "first")
     bench.cache.revoke("second")
@@ -180,7 +180,7 @@ def test_eviction_takes_idle_cells_only() -> None:
     assert bench.cells.held == {held.id: [1], 1: []}
 
 
-def test_a_closed_session_leaves_its_instructions_and_nothing_it_said() -> None:
+def test_a_closed_session_leaves_only_its_instructions() -> None:
     bench = Bench()
     sequence = bench.hold(ANN, [1, 2, 3, 4], "run")
     bench.compute(sequence, [1, 2, 3, 4])
@@ -191,7 +191,7 @@ def test_a_closed_session_leaves_its_instructions_and_nothing_it_said() -> None:
     assert bench.work(BOB, [1, 2, 3, 4]) == 2
 
 
-def test_models_that_cannot_forget_partly_start_again() -> None:
+def test_models_that_cannot_forget_in_part_start_again() -> None:
     bench = Bench(forgets_partly=False)
     assert bench.work(ANN, [1, 2, 3]) == 0
     assert bench.work(ANN, [1, 2, 3, 4]) == 3, "growing is possible"
@@ -199,7 +199,7 @@ def test_models_that_cannot_forget_partly_start_again() -> None:
     assert bench.work(BOB, [1, 2, 9]) == 0
 
 
-def test_how_many_conversations_there_are() -> None:
+def test_conversations_are_counted() -> None:
     bench = Bench()
     assert bench.cache.conversations == 1, "nobody yet, and no share of nothing"
     bench.work(ANN, [1, 2, 3, 4])
@@ -215,7 +215,7 @@ def test_how_many_conversations_there_are() -> None:
     assert bench.cache.conversations == 1
 
 
-def test_windows_that_keep_nothing_before_them() -> None:
+def test_a_window_without_its_cells_is_read_again() -> None:
     bench = Bench(window=4)
     told = list(range(10))
     assert bench.work(ANN, told) == 0
@@ -239,7 +239,7 @@ def test_windows_that_keep_nothing_before_them() -> None:
         max_size=30,
     )
 )
-def test_books_and_cells_always_agree(steps: list[tuple[str, list[int], str]]) -> None:
+def test_book_keeping_and_cells_always_agree(steps: list[tuple[str, list[int], str]]) -> None:
     bench = Bench(sequences=2)
     held: list[tuple[Sequence, object]] = []
     for owner, tokens, then in steps:
@@ -265,7 +265,7 @@ STATE = bytes(range(256)) * 40_000
 
 
 def run(steps: Generator[None, None, Any]) -> tuple[Any, int]:
-    """The generator's result and how often it let others go first."""
+    """The generator's result and how often it yielded."""
     count = 0
     while True:
         try:
@@ -299,7 +299,9 @@ def test_a_state_comes_back_in_slices(saved: SavedPrefixes, tmp_path: Path) -> N
     assert (tmp_path / "prefixes").stat().st_mode & 0o777 == 0o700
 
 
-def test_other_tokens_or_another_model_do_not_find_it(saved: SavedPrefixes, tmp_path: Path) -> None:
+def test_a_state_is_not_found_for_other_tokens_or_models(
+    saved: SavedPrefixes, tmp_path: Path
+) -> None:
     save(saved, TOKENS)
     assert [*TOKENS, 1] not in saved
     assert TOKENS not in SavedPrefixes(tmp_path / "prefixes", 2**30, b"other")
@@ -328,7 +330,7 @@ def test_a_damaged_file_is_ignored_and_deleted(
     assert not file.exists()
 
 
-def test_the_least_recently_used_goes_when_the_budget_is_spent(
+def test_the_least_recently_used_state_is_deleted_over_budget(
     saved: SavedPrefixes, tmp_path: Path
 ) -> None:
     for number, age in ((1, 300), (2, 200)):
@@ -349,7 +351,7 @@ def test_an_interrupted_save_leaves_nothing(saved: SavedPrefixes, tmp_path: Path
     assert list((tmp_path / "prefixes").iterdir()) == []
 
 
-def test_a_directory_that_cannot_be_written_costs_only_speed(tmp_path: Path) -> None:
+def test_an_unwritable_directory_costs_only_speed(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     saved = SavedPrefixes(tmp_path / "file", 2**30, b"model")
     save(saved, TOKENS)

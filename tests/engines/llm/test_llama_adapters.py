@@ -1,4 +1,4 @@
-"""LoRA adapters on the small real model: in use, merged, refused."""
+"""LoRA adapters on the small real model: applied, merged, refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCALE = 3.0
 
 
 def written(path: Path, matrices: Sequence[str] = tuple(SHAPES), kind: str = "lora") -> Path:
-    """A random adapter, whose influence is large."""
+    """A random adapter with a large effect."""
     draw = np.random.default_rng(0)
     tensors: dict[str, NDArray[Any]] = {}
     for name in matrices:
@@ -47,7 +47,7 @@ def written(path: Path, matrices: Sequence[str] = tuple(SHAPES), kind: str = "lo
 
 
 def logits(path: Path, *adapters: LoraAdapter, **how: Any) -> NDArray[np.float32]:
-    """After a few words."""
+    """The logits after a few words."""
     options = LlamaCppOptions(threads=1, context_tokens=512, adapters=adapters, **how)
     model = Model(path, options)
     context = LlamaContext(model, _shape(options, model))

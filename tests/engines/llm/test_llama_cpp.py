@@ -1,7 +1,6 @@
 """The llama.cpp engine on a real model: answers, prompts, bad input.
 
-No test asserts what the model says, only that the same question gets the same answer whatever
-happens around it.
+No test asserts what the model says, only that the same question always gets the same answer.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def test_every_step_is_one_slice(engine: LlamaCpp, monkeypatch: pytest.MonkeyPat
         sizes.clear()
 
 
-def test_lengths(engine: LlamaCpp) -> None:
+def test_a_limit_sets_the_length_of_an_answer(engine: LlamaCpp) -> None:
     _, end = answer(engine.open(), FRANCE, sampling=Sampling(temperature=0, max_tokens=2))
     assert (end.reason, end.usage.generated) == ("length", 2)
     text, end = answer(engine.open(), FRANCE, sampling=Sampling(temperature=0, max_tokens=0))
@@ -76,7 +75,7 @@ def test_it_ends_with_a_stop(engine: LlamaCpp) -> None:
 # --- prompts -----------------------------------------------------------------------------------
 
 
-def test_prompts_are_the_models_own(model: Model) -> None:
+def test_prompts_use_the_models_template(model: Model) -> None:
     prompts = Prompts(model, {})
     expected = (
         "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\n Hé!  \n<|im_end|>\n"
@@ -91,12 +90,12 @@ def test_prompts_are_the_models_own(model: Model) -> None:
     [
         ([Message("user", "Hi")], True),
         ([Message("user", "Hi"), Message("assistant", "Yes?"), Message("user", "Go.")], True),
-        # Nobody asks: the model is to speak first, or has.
+        # No user message: the model is to speak first, or has spoken.
         ([], False),
         ([Message("assistant", "Yes?"), Message("user", "Go.")], False),
     ],
 )
-def test_examples_stand_between_the_instructions_and_the_user(
+def test_examples_come_between_the_instructions_and_the_user(
     model: Model, conversation: list[Message], shown: bool
 ) -> None:
     plain, primed = Prompts(model, {}), Prompts(model, {}, examples=[("One?", "Two.")])
@@ -160,7 +159,7 @@ def test_the_end_of_the_context_ends_the_answer(
 
 
 @pytest.mark.parametrize("kept", [0, 4, 100, 1_000_000, 60_000_000])
-def test_a_file_that_was_cut_off_or_is_none(
+def test_a_truncated_or_invalid_file_is_an_error(
     directory: Path, tmp_path: Path, kept: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     whole = next(directory.glob("*.gguf"))

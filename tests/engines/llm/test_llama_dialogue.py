@@ -1,4 +1,4 @@
-"""A dialogue with a real model: what of each prompt was read before the turn was over."""
+"""A dialogue with a real model: how much of each prompt was read before the turn ended."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 TOOLS = robot_tools()[:5]
 APART = 7
-"""Sentences between two dialogues, so that they never say the same at the same time."""
+"""Offset in sentences between two dialogues, so that they never say the same at once."""
 
 
 @pytest.fixture(scope="module")
 def engine(weights: Callable[[str], Path]) -> LlamaCpp:
-    """A context that is too small for the dialogue, so that its history is shortened."""
+    """An engine whose context is too small for the dialogue, so its history is shortened."""
     return build(LlamaCppOptions(threads=1, context_tokens=1536), weights(MODEL))
 
 
@@ -32,7 +32,7 @@ def asked(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def test_most_of_a_prompt_is_cached_before_the_turn_ends(engine: LlamaCpp) -> None:
-    """Only the last words of each prompt and the marks after them are left to read."""
+    """Only the last words of each prompt and the marks after them remain to be read."""
     turns = list(Dialogue(engine.open(), TOOLS).turns(8))
     kinds = {kind for turn in turns for kind in turn.kinds}
     assert {"call", "result", "resumed", "barge-in", "shortened"} <= kinds

@@ -1,6 +1,6 @@
-"""The engine with the chat templates of each family, on a model that has learnt none of them.
+"""The engine with each family's chat template, on a model that learned none of them.
 
-Their marks are plain text to it, so they come in several tokens.
+Their marks are plain text to the model, so each takes several tokens.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_speech_and_a_call_and_the_next_turn(
 
 
 def test_a_call_without_marks(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In JSON, whatever notation the family has."""
+    """In JSON, whatever the family's notation."""
     nudge(monkeypatch, engine._parts.model, '```json\n{"name": "head_tracking"', "\n```\nDone.")
     steps = replies(engine.open(), LEFT, tools=SHORT_TOOLS, sampling=SAMPLING)
     call, *said = told(steps)

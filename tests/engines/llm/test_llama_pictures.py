@@ -1,7 +1,7 @@
 """Pictures for llama.cpp, on random models of real architectures: positions, cells, bad pictures.
 
-They see nothing that a person would; but other pictures make other answers, and the same ones the
-same.
+The models recognise nothing, but different pictures give different answers and equal ones equal
+answers.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 GREEDY = Sampling(temperature=0, repeat_penalty=1.3, max_tokens=12)
 FAMILIES = {
-    # Cells of a picture see those behind them; in two dimensions; in tiles with words in between.
+    # Picture cells that see later ones; with 2D positions; in tiles with text between.
     "gemma3": ("gemma3", {"window_tokens": 32}),
     "qwen2vl": ("qwen2vl_merger", {"extra": {"rope.dimension_sections": [4, 6, 6, 0]}}),
     "llama": ("idefics3", {}),
@@ -73,7 +73,7 @@ def built_with_mtmd() -> None:
 def made(
     weights: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., LlamaCpp]:
-    """An engine of a family; ``family="gemma3"`` and options."""
+    """Builds an engine of a family: ``family="gemma3"`` and options."""
     vocabulary = tiny_gguf.tokenizer(next(weights(MODEL).glob("*.gguf")))
     for token, mark in enumerate(MARKS, len(vocabulary["tokenizer.ggml.tokens"]) - len(MARKS)):
         vocabulary["tokenizer.ggml.tokens"][token] = mark
@@ -99,7 +99,7 @@ def one_engine(request: pytest.FixtureRequest, made: Callable[..., LlamaCpp]) ->
 
 @pytest.fixture
 def engine(one_engine: LlamaCpp) -> LlamaCpp:
-    """With nothing in its cells."""
+    """The engine with empty cells."""
     forget(one_engine)
     return one_engine
 
@@ -110,7 +110,7 @@ def ask(session: LlmSession, *messages: Message) -> str:
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[Media]:
-    """What the projector has looked at."""
+    """The pictures that the projector has encoded."""
     seen: list[Media] = []
     look = VisionProjector.look
 
@@ -125,16 +125,14 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[Media]:
 # --- seeing ------------------------------------------------------------------------------------
 
 
-def test_other_pictures_other_answers(engine: LlamaCpp) -> None:
+def test_different_pictures_give_different_answers(engine: LlamaCpp) -> None:
     texts = [ask(engine.open(), shows(one)) for one in (ONE, OTHER, JPEG, ONE)]
     assert len(set(texts[:3])) == 3
     assert texts[3] == texts[0]
     assert ask(engine.open(), Message("user", f"{UNSEEN_IMAGE} What is that?")) not in texts
 
 
-def test_a_picture_is_looked_at_once_in_a_conversation(
-    engine: LlamaCpp, looks: list[Media]
-) -> None:
+def test_a_picture_is_encoded_once_in_a_conversation(engine: LlamaCpp, looks: list[Media]) -> None:
     session = engine.open()
     parts = 5 if engine._parts.model.path.stem == "llama" else 1
     talk = [shows(ONE), Message("assistant", "A flag."), Message("user", "Of which country?")]
@@ -164,8 +162,8 @@ def test_two_pictures(engine: LlamaCpp) -> None:
     assert ask(session, *swapped) == ask(engine.open(), *swapped) != text
 
 
-def test_the_same_as_the_librarys_own_way(engine: LlamaCpp) -> None:
-    """Cells as ``mtmd_helper_eval_chunks`` makes them for the whole prompt at once."""
+def test_cells_equal_those_of_the_library(engine: LlamaCpp) -> None:
+    """The cells match those that ``mtmd_helper_eval_chunks`` makes of the whole prompt."""
     messages, parts = [SYSTEM, shows(ONE)], engine._parts
     prompts, context, projector = parts.prompts, parts.context, parts.prompts._vision
     assert projector
@@ -226,9 +224,7 @@ def test_cancelling_while_the_projector_works(
     assert ask(engine.open(), shows(ONE))
 
 
-def test_stepping_aside_in_the_middle_of_a_picture(
-    engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_preemption_inside_a_picture(engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = ask(engine.open(), shows(ONE))
     forget(engine)
     outcomes: list[DecodeOutcome] = []
@@ -263,7 +259,7 @@ def test_two_sessions_show_pictures_at_once(engine: LlamaCpp) -> None:
 def test_a_projector_that_fails(
     engine: LlamaCpp, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The turn is answered all the same, and so are the next ones."""
+    """The turn is still answered, and so are the next ones."""
     session = engine.open()
     words = Message("user", f"{UNREADABLE_IMAGE} {UNREADABLE_IMAGE} What is that?")
     expected = ask(engine.open(), words)
@@ -323,7 +319,7 @@ def test_more_pictures_than_fit(made: Callable[..., LlamaCpp]) -> None:
     assert ask(engine.open(), shows(ONE))
 
 
-def test_without_a_projector_a_sentence_stands_for_a_picture(made: Callable[..., LlamaCpp]) -> None:
+def test_without_a_projector_a_sentence_replaces_a_picture(made: Callable[..., LlamaCpp]) -> None:
     engine = made("gemma3", mmproj=None)
     words = Message("user", f"{UNSEEN_IMAGE} What is that?")
     assert ask(engine.open(), shows(ONE)) == ask(engine.open(), words)

@@ -1,4 +1,4 @@
-"""Picking tokens with llama.cpp's samplers, and with a grammar."""
+"""Sampling tokens with llama.cpp's samplers and with a grammar."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def grammar(model: Model, lark: str) -> LLMatcher:
 
 
 def written(model: Model, lark: str, **how: Any) -> str:
-    """What a grammar lets through of chance."""
+    """Random output within the grammar."""
     sampler = Sampler(model, Sampling(seed=1))
     sampler.bind(grammar(model, lark))
     data = b""
@@ -59,7 +59,7 @@ def test_phrases_of_earlier_answers_are_penalised_unless_they_are_short(model: M
     (other,) = model.tokenize(" other", special=False)
 
     def written(*answers: str, multiplier: float = 1) -> list[int | None]:
-        """What is picked where the old answer is always a little likelier than another word."""
+        """The tokens picked when the old answer is always slightly likelier than another word."""
         how = Sampling(temperature=0, repeat_penalty=1, dry_multiplier=multiplier)
         sampler, found = Sampler(model, how, answers), []
         for token in answer:
@@ -92,7 +92,7 @@ def test_a_token_can_be_refused(model: Model) -> None:
     assert sampler.sample(logits, is_refused=lambda token: token in best[:3]) == best[3]
 
 
-def test_a_grammar_can_be_left_and_begun_again(model: Model) -> None:
+def test_a_grammar_can_be_released_and_bound_again(model: Model) -> None:
     sampler = Sampler(model, Sampling(temperature=0))
     (token,) = model.tokenize("7", special=False)
     logits = random_logits(model, 1)[0]
@@ -105,7 +105,7 @@ def test_a_grammar_can_be_left_and_begun_again(model: Model) -> None:
         assert sampler.sample(logits) == token
 
 
-def test_a_grammar_that_lets_nothing_through(model: Model) -> None:
+def test_a_grammar_that_allows_nothing_gives_no_token(model: Model) -> None:
     sampler = Sampler(model, Sampling())
     broken = grammar(model, 'start: "a"')
     assert not broken.consume_token(model.tokenize("b", special=False)[0])

@@ -1,4 +1,4 @@
-"""The llama.cpp engine under several sessions: aborts, taking turns, cells, saved prefixes."""
+"""The llama.cpp engine with several sessions: aborts, preemption, cells, saved prefixes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_abandoned_answer(engine: LlamaCpp, alone: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("looks", [0, 1, 3, 6, 11])
-def test_stepping_aside_changes_nothing(engine: LlamaCpp, looks: int) -> None:
+def test_preemption_changes_nothing(engine: LlamaCpp, looks: int) -> None:
     expected = answer(engine.open(), LONG)[0]
     forget(engine)
     token = Token(preempt_after=looks)
@@ -92,7 +92,7 @@ def test_stepping_aside_changes_nothing(engine: LlamaCpp, looks: int) -> None:
 
 
 @pytest.mark.parametrize("sessions", [1, 2])
-def test_interleaved_answers_are_as_if_alone(
+def test_interleaved_answers_are_unchanged(
     engine: LlamaCpp, alone: dict[str, str], sessions: int
 ) -> None:
     france, *others = (engine.open() for _ in range(sessions))
@@ -115,7 +115,7 @@ def test_closing_in_the_middle(engine: LlamaCpp, alone: dict[str, str]) -> None:
 def test_a_confirmed_reply_interrupts_reading_ahead(
     engine: LlamaCpp, alone: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the real scheduler: the reply arrives inside a slice of the warm-up."""
+    """With the real scheduler: the reply arrives during a slice of the warm-up."""
     answers: list[Answer] = []
     host = EngineHost(engine, answers.append)
     outcomes: list[DecodeOutcome] = []
@@ -175,12 +175,12 @@ def test_the_more_urgent_session_takes_the_cells(small: LlamaCpp) -> None:
 
 @pytest.fixture(scope="module")
 def saving(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> LlamaCppOptions:
-    """Options of engines that save, in one directory."""
+    """Options of engines that save prefixes in one directory."""
     place = tmp_path_factory.mktemp("cache") / "prefixes"
     return LlamaCppOptions(threads=1, context_tokens=4096, saved_prefix_dir=place)
 
 
-def test_seventeen_tools_are_read_once(saving: LlamaCppOptions, directory: Path) -> None:
+def test_tools_are_read_once(saving: LlamaCppOptions, directory: Path) -> None:
     tools = robot_tools()
     assert len(tools) == 17
     assert size_bytes(tools) >= 10_000
@@ -198,7 +198,7 @@ def test_seventeen_tools_are_read_once(saving: LlamaCppOptions, directory: Path)
     assert usage.cached >= first.prompt - 1
 
 
-def test_nothing_that_was_said_is_saved(directory: Path, tmp_path: Path) -> None:
+def test_no_conversation_is_saved(directory: Path, tmp_path: Path) -> None:
     options = LlamaCppOptions(threads=1, context_tokens=2048, saved_prefix_dir=tmp_path / "p")
     engine = build(options, directory)
     for said in ("My secret is 1234.", "Hello"):

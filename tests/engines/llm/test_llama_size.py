@@ -1,6 +1,6 @@
-"""llama.cpp at full size: long contexts, sliding windows, kinds of cells, GPUs; and their limits.
+"""llama.cpp at full size: long contexts, sliding windows, cell types, GPUs; and their limits.
 
-On random models that are made here, with the vocabulary of the real one.
+On random models made here, with the real model's vocabulary.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.llama_talk import FRANCE, LONG, MODEL, SHORT_TOOLS, SPAIN, SY
 pytestmark = [pytest.mark.engines, pytest.mark.real]
 
 GREEDY = Sampling(temperature=0, repeat_penalty=1.3, max_tokens=12)
-"""Random models fall into loops without a penalty."""
+"""Without a penalty, random models loop."""
 KINDS: list[dict[str, Any]] = [
     {"kv_type": "f16"},
     {"kv_type": "f16", "flash_attention": True},
@@ -55,7 +55,7 @@ def engine(path: Path, **options: Any) -> LlamaCpp:
 
 
 def talk(session: LlmSession, turns: int = 4) -> tuple[list[str], list[tuple[int, int]]]:
-    """A conversation: what is answered, and of each prompt the tokens that were read and known."""
+    """A conversation: the answers, and for each prompt the tokens evaluated and cached."""
     messages, said, costs = [SYSTEM], [], []
     for number in range(turns):
         messages.append(Message("user", f"{FRANCE[1].content} For the {number}th time!"))
@@ -84,8 +84,8 @@ def test_64k_with_sliding_windows_and_every_kind_of_cells(
     assert again == said
 
 
-def test_a_window_without_the_cells_behind_it(gemma: Path) -> None:
-    """What is gone is read again, and the answers are the same."""
+def test_cells_outside_the_window_are_read_again(gemma: Path) -> None:
+    """Dropped cells are read again, and the answers are the same."""
     full = engine(gemma, context_tokens=4096)
     small = engine(gemma, context_tokens=4096, swa_full=False)
     cut = [*LONG, Message("assistant", "Madrid is"), SPAIN[1]]
@@ -103,15 +103,15 @@ def test_a_window_without_the_cells_behind_it(gemma: Path) -> None:
 
 
 def alone(path: Path, messages: list[Message], **how: Any) -> str:
-    """What is answered where nothing was read before."""
+    """The answer of a fresh engine."""
     return answer(engine(path).open(), messages, sampling=GREEDY, **how)[0]
 
 
 @pytest.mark.parametrize("full", [True, False])
-def test_instructions_from_disk_that_others_share_in_part(
+def test_saved_instructions_serve_prompts_that_share_part_of_them(
     gemma: Path, tmp_path: Path, full: bool
 ) -> None:
-    """Saved are only the cells of the window: whoever shares less of them has to read."""
+    """Only the window's cells are saved, so a prompt that shares less of them is read again."""
     options = {"saved_prefix_dir": tmp_path, "swa_full": full}
     warm(engine(gemma, **options).open(), [SYSTEM], SHORT_TOOLS)
     made = engine(gemma, **options)
@@ -127,8 +127,8 @@ def test_instructions_from_disk_that_others_share_in_part(
 
 
 @pytest.mark.parametrize("full", [True, False])
-def test_several_sessions_in_a_full_context(gemma: Path, full: bool) -> None:
-    """In a full context llama.cpp overwrites cells behind windows, whoever's they are."""
+def test_sessions_in_a_full_context_answer_as_alone(gemma: Path, full: bool) -> None:
+    """In a full context llama.cpp overwrites any session's cells outside the window."""
     made = engine(gemma, context_tokens=1024, swa_full=full)
     questions = [[SYSTEM, Message("user", f"{i}: {LONG[1].content}")] for i in range(4)]
     expected = [alone(gemma, messages) for messages in questions]
@@ -142,7 +142,7 @@ def test_several_sessions_in_a_full_context(gemma: Path, full: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_saved_instructions_fit_the_kind_of_cells(
+def test_saved_instructions_match_the_cell_type(
     gemma: Path, tmp_path: Path, kind: dict[str, Any]
 ) -> None:
     asked = [SYSTEM, FRANCE[1]]
@@ -212,7 +212,7 @@ def test_layers_for_a_gpu_that_is_not_there(
 
 
 def test_layers_go_to_the_chosen_gpus(gemma: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """llama.cpp takes the numbers; without a GPU there is nothing to see of them afterwards."""
+    """llama.cpp takes the numbers; without a GPU their effect cannot be observed."""
     api, seen = library(), []
     load = api.llama_model_load_from_file
     devices = api.llama_max_devices()

@@ -1,4 +1,4 @@
-"""Answers that go on calling, and calls that come to nothing, on a real model."""
+"""Answers with endless calls, and calls that fail, on a real model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REQUIRED = ToolChoice("required")
 CALL = 'act", "arguments": {}}\n</tool_call>'
 ACT = Tool("act", "", {})
 ODD = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "not": {}}
-"""Nothing fits it, which is seen when the call is complete."""
+"""Nothing fits it, which shows only when the call is complete."""
 
 
 def written(
@@ -37,7 +37,8 @@ def written(
     tool: Tool = ACT,
     steps: int = 400,
 ) -> tuple[list[Part], Writer]:
-    """What comes of it if the model wants ``wishes``, token by token, whatever it may."""
+    """The parts written when the model prefers ``wishes`` token by token, as far as it is
+    allowed."""
     writer = Writer(
         model,
         CallGrammars(model, HERMES),
@@ -59,7 +60,7 @@ def count(parts: Sequence[Part]) -> int:
     return sum(isinstance(part, ToolCall) for part in parts)
 
 
-def test_control_tokens_are_no_text_of_a_call(model: Model) -> None:
+def test_control_tokens_are_not_text_of_a_call(model: Model) -> None:
     text = {"type": "string", "minLength": 12, "maxLength": 20}
     schema = {"type": "object", "properties": {"a": text}, "required": ["a"]}
     wish = 'act", "arguments": {"a": "<|im_start|>"}}\n</tool_call>'
@@ -69,14 +70,14 @@ def test_control_tokens_are_no_text_of_a_call(model: Model) -> None:
 
 
 @pytest.mark.parametrize("rest", ["\n" * 150, "<think>\n" + "hm " * 90])
-def test_nothing_goes_on_behind_a_required_call(model: Model, rest: str) -> None:
+def test_a_required_call_ends_the_answer(model: Model, rest: str) -> None:
     parts, writer = written(model, CALL, rest)
     assert count(parts) == 1
     assert (writer.finish_reason, writer.failure) == ("stop", None)
     assert writer.generated < 50
 
 
-def test_not_too_many_calls(model: Model) -> None:
+def test_the_number_of_calls_is_limited(model: Model) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     calls = [f'act", "arguments": {{"n": {n}}}}}\n</tool_call>' for n in range(30)]
     wishes = [wish for call in calls for wish in ("<tool_call>", call)]
@@ -93,7 +94,7 @@ def test_a_required_call_that_never_fits_is_a_failure(model: Model) -> None:
     assert "no tool call that fits" in str(writer.failure)
 
 
-def test_a_call_that_does_not_fit_is_written_once_more(model: Model) -> None:
+def test_a_call_that_does_not_fit_is_written_again(model: Model) -> None:
     items = {"type": "array", "items": {"enum": [1, 2]}, "minItems": 2, "uniqueItems": True}
     schema = {"type": "object", "properties": {"a": items}, "required": ["a"]}
     end = "}\n</tool_call>"

@@ -1,7 +1,6 @@
 """Tool calls of the llama.cpp engine on a real model that is far too small to want any.
 
-What the model says freely is not asserted; where a test needs something said, it is put into
-the model's mouth.
+The model's free output is not asserted; where a test needs certain words, it forces them.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def items(
     tools: Sequence[Tool] = SHORT_TOOLS,
     **how: Any,
 ) -> tuple[list[Delta], Finished]:
-    """What comes of it, and its end."""
+    """The items of the answer, and its end."""
     sampling = Sampling(**{"max_tokens": 40, "seed": 1, **how})
     steps = replies(engine.open(), LEFT, tools=tools, tool_choice=choice, sampling=sampling)
     *found, end = told(steps)
@@ -82,7 +81,7 @@ def test_a_named_tool_is_called_once(engine: LlamaCpp, tool: Tool) -> None:
         assert end.reason == "stop"
 
 
-def test_required_without_tools_is_an_answer(engine: LlamaCpp) -> None:
+def test_required_without_tools_gives_an_answer(engine: LlamaCpp) -> None:
     assert answer(engine.open(), FRANCE, tool_choice=REQUIRED)[0]
 
 
@@ -117,10 +116,10 @@ def test_two_calls_and_speech_around_them(engine: LlamaCpp, says: Says) -> None:
         check(call)
 
 
-def test_a_mark_that_ends_inside_of_a_token(
+def test_a_mark_may_end_inside_a_token(
     engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
-    """The model goes on in its own way, and is brought back to what the syntax wants."""
+    """The model continues differently and is steered back to the syntax."""
     (token,) = model.tokenize("></", special=False)
     tokens = [*model.tokenize("<tool_call", special=True), token]
     monkeypatch.setattr(Model, "tokenize", _knows_one_more(model, "MARK", tokens))
@@ -136,7 +135,7 @@ def _knows_one_more(model: Model, text: str, tokens: list[int]) -> Any:
     )
 
 
-def test_not_parallel_ends_after_a_call(engine: LlamaCpp, says: Says) -> None:
+def test_without_parallel_calls_one_call_ends_the_answer(engine: LlamaCpp, says: Says) -> None:
     says("<tool_call>", "\n<tool_call>")
     found, end = items(engine, ToolChoice(parallel=False))
     assert [type(item) for item in found] == [ToolCall]
@@ -152,7 +151,7 @@ def test_tool_choice_none_prevents_calls(engine: LlamaCpp, says: Says) -> None:
     assert "<t" not in text
 
 
-def test_characters_arrive_whole(engine: LlamaCpp, says: Says) -> None:
+def test_multibyte_characters_arrive_whole(engine: LlamaCpp, says: Says) -> None:
     says("né 🤖 日本")
     found, _ = items(engine, ToolChoice())
     parts = [item.text for item in found if isinstance(item, TextDelta)]
@@ -163,9 +162,7 @@ def test_characters_arrive_whole(engine: LlamaCpp, says: Says) -> None:
 # --- lengths -----------------------------------------------------------------------------------
 
 
-def test_a_call_that_has_begun_is_brought_to_its_end(
-    engine: LlamaCpp, model: Model, says: Says
-) -> None:
+def test_a_begun_call_is_completed(engine: LlamaCpp, model: Model, says: Says) -> None:
     says("<tool_call>")
     most = len(model.tokenize(CALL, special=True))
     (call,), end = items(engine, ToolChoice(), max_tokens=most)
@@ -173,7 +170,7 @@ def test_a_call_that_has_begun_is_brought_to_its_end(
     assert end.usage.generated > 10
 
 
-def test_a_call_that_will_not_end_is_made_to(
+def test_an_endless_call_is_forced_to_end(
     engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "_CALL_TOKENS", 30)
@@ -249,8 +246,8 @@ def test_aborting_inside_of_a_call(engine: LlamaCpp) -> None:
 def test_a_call_stays_in_the_cells_for_the_next_turn(
     engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch, knows_its_syntax: bool
 ) -> None:
-    """The grammar writes calls as the template does, so only tokens that a model cuts in its own
-    way are read again. A model that learnt the syntax cuts them as the prompt does."""
+    """The grammar writes calls as the template does, so only text that the model tokenizes
+    differently is read again. A model that learned the syntax tokenizes it as the prompt does."""
     call = ToolCall("head_tracking", '{"enabled": true}')
     text = engine._parts.prompts.calls.syntax.written(call.name, json.loads(call.arguments))
     tokens = model.tokenize(text, special=True)
@@ -298,9 +295,7 @@ def test_a_call_stays_in_the_cells_for_the_next_turn(
         '```json\n[{"name": "head_tracking"',
     ],
 )
-def test_the_grammar_takes_over_where_the_name_is_known(
-    engine: LlamaCpp, wish: str, says: Says
-) -> None:
+def test_the_grammar_starts_at_the_known_name(engine: LlamaCpp, wish: str, says: Says) -> None:
     says(wish)
     (call, *_), _ = items(engine, ToolChoice(), max_tokens=60)
     check(call, [tool for tool in SHORT_TOOLS if tool.name == "head_tracking"])
@@ -316,7 +311,7 @@ def test_a_call_that_is_written_again_is_the_end(engine: LlamaCpp, begin: str, s
     assert (found, end.reason) == ([ToolCall("stop", "{}")], "stop")
 
 
-def test_calls_without_marks_where_one_is_wanted(
+def test_a_required_call_may_lack_its_marks(
     engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wishes = ['[{"name": "head_tracking"', ", ", '{"name": "stop"', "] Done."]

@@ -1,4 +1,4 @@
-"""Reading ahead: what was said so far, and the history as the next prompt will show it."""
+"""Reading ahead: the words so far, and the history as the next prompt will show it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def prompts(request: pytest.FixtureRequest, model: Model) -> Prompts:
 
 
 def said_so_far(history: Sequence[Message], text: str) -> list[Message]:
-    """As ``pipeline.conversation.chat.prompt`` merges it."""
+    """The history with ``text``, merged as ``pipeline.conversation.chat.prompt`` does."""
     if history and history[-1].role == "user":
         return [*history[:-1], Message("user", f"{history[-1].content} {text}")]
     return [*history, Message("user", text)]
@@ -107,14 +107,14 @@ def test_after_a_call_its_result_is_expected(prompts: Prompts, speech: str) -> N
     assert b"camera" in b"".join(map(prompts._model.piece, ahead))
 
 
-def test_the_assistants_turn_is_opened_only_when_it_has_come(prompts: Prompts) -> None:
-    """Behind the assistant's last word, the user's turn comes; behind a result, the assistant's."""
+def test_the_assistants_turn_is_opened_only_when_due(prompts: Prompts) -> None:
+    """The user's turn follows the assistant's last word; the assistant's follows a result."""
     result = HISTORIES["a tool's result"]
     assert prompts.ahead(result, SHORT_TOOLS, "")[0] == prompts.whole(result, SHORT_TOOLS)
     assert prompts.ahead([SYSTEM], SHORT_TOOLS, "")[0] == prompts.prefix([SYSTEM], SHORT_TOOLS)
 
 
-def test_spaces_around_what_was_said_do_not_count(prompts: Prompts) -> None:
+def test_spaces_around_the_words_do_not_count(prompts: Prompts) -> None:
     assert prompts.ahead(SPOKEN, [], "  Could  you ") == prompts.ahead(SPOKEN, [], "Could you")
 
 
@@ -122,7 +122,7 @@ def test_spaces_around_what_was_said_do_not_count(prompts: Prompts) -> None:
     st.lists(st.text(st.sampled_from("ab A.\n \t<|im_end|>\u00e91\u3000"), max_size=12), max_size=5)
 )
 def test_reading_in_parts_makes_no_difference(model: Model, texts: list[str]) -> None:
-    """What is remembered of earlier prompts, part by part, is what the whole would be."""
+    """The parts remembered from earlier prompts equal the tokens of the whole."""
     prompts, known = Prompts(model, {}), known_texts()
     for count in range(len(texts) + 1):
         messages = [
@@ -134,7 +134,7 @@ def test_reading_in_parts_makes_no_difference(model: Model, texts: list[str]) ->
         assert prompts.whole(messages, [], known) == expected
 
 
-def test_texts_are_forgotten_when_no_prompt_has_them() -> None:
+def test_texts_in_no_prompt_are_forgotten() -> None:
     known, read = Recent(2), []
 
     def tokens(text: str) -> list[int]:
@@ -164,7 +164,7 @@ def test_the_last_16_prefixes_are_kept_however_often_each_is_used(prompts: Promp
 # --- what a reply finds ------------------------------------------------------------------------
 
 
-def test_a_reply_finds_what_was_said_so_far(engine: LlamaCpp) -> None:
+def test_a_reply_reuses_the_words_read_ahead(engine: LlamaCpp) -> None:
     session = engine.open()
     first = warm(session, SPOKEN, SHORT_TOOLS)
     text = "Could you please tell me where the red"
@@ -178,7 +178,7 @@ def test_a_reply_finds_what_was_said_so_far(engine: LlamaCpp) -> None:
     assert usage.evaluated == 9
 
 
-def test_words_that_change_cost_only_themselves(engine: LlamaCpp) -> None:
+def test_only_changed_words_are_read_again(engine: LlamaCpp) -> None:
     session = engine.open()
     before = warm(session, SPOKEN, said="Could you please tell me where")
     warm(session, SPOKEN, said="Could you please tell me where the red bull")
@@ -187,7 +187,7 @@ def test_words_that_change_cost_only_themselves(engine: LlamaCpp) -> None:
     assert usage.evaluated == 1
 
 
-def test_reading_ahead_can_be_cut_off_and_goes_on_later(engine: LlamaCpp) -> None:
+def test_reading_ahead_resumes_after_a_cancel(engine: LlamaCpp) -> None:
     session = engine.open()
     said = "and so on " * 60
     warm(session, SPOKEN)
@@ -199,7 +199,7 @@ def test_reading_ahead_can_be_cut_off_and_goes_on_later(engine: LlamaCpp) -> Non
 
 
 def test_a_reply_counts_what_it_evaluated_itself(engine: LlamaCpp) -> None:
-    """Whatever replies before it read, that were thrown away."""
+    """Not what earlier, discarded replies read."""
     session = engine.open()
     warm(session, SPOKEN)
     text = "Which of the two balloons is higher up"
@@ -263,7 +263,7 @@ def test_punctuation_at_the_end_does_not_count(engine: LlamaCpp) -> None:
         assert warmed(session, SPOKEN, said=f"What time is it{mark}").end_probability == end
 
 
-def test_a_reply_tells_it_first(engine: LlamaCpp) -> None:
+def test_a_reply_begins_with_the_verdict(engine: LlamaCpp) -> None:
     session = engine.open()
     for text, low, high in (("What time is it?", 0.02, 1), ("What time is the.", 0, 0.001)):
         asked = [*SPOKEN, Message("user", text)]
@@ -274,7 +274,7 @@ def test_a_reply_tells_it_first(engine: LlamaCpp) -> None:
         assert not [item for item in others if isinstance(item, EndOfTurn)]
 
 
-def test_it_is_known_when_the_words_were_read_ahead(engine: LlamaCpp) -> None:
+def test_a_verdict_on_words_read_ahead_is_reused(engine: LlamaCpp) -> None:
     session = engine.open()
     text = "Shall we go for a walk in the park"
     ahead = warmed(session, SPOKEN, said=text)

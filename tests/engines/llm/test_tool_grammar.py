@@ -1,4 +1,4 @@
-"""Whatever the grammar of a tool lets through is a call that fits its schema."""
+"""Whatever a tool's grammar allows is a call that fits its schema."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def tool(parameters: Any, name: str = "act") -> Tool:
 
 
 def valid(value: Any, schema: Any) -> bool:
-    """By our own check, and by another validator where there is one."""
+    """Valid by our own check, and by another validator if one is installed."""
     if importlib.util.find_spec("jsonschema"):
         import jsonschema
 
@@ -134,7 +134,7 @@ def valid(value: Any, schema: Any) -> bool:
 def calls(
     model: Model, syntax: Syntax, tools: Sequence[Tool], count: int
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Calls that the grammar lets through of chance, soon brought to an end."""
+    """Random calls that the grammar allows, soon steered to an end."""
     quote = ["<|", "|>", '"'] if syntax is GEMMA else ['"']
     ends = [t for text in [*quote, "}", "]", ","] for t in model.tokenize(text, special=False)]
     grammars = CallGrammars(model, syntax)
@@ -176,7 +176,7 @@ def test_whatever_the_grammar_allows_fits_its_schema(
 ) -> None:
     found = [arguments for _, arguments in calls(model, HERMES, [tool(SCHEMAS[name])], 3)]
     # llguidance enforces no bound beyond 32 bits and no "contains", and takes an exclusive bound
-    # of 0 for an inclusive one: such calls are left out when they are complete.
+    # of 0 for an inclusive one: such calls are dropped when they are complete.
     late = name in ("numbers", "nanoseconds", "a list with a seven")
     assert late or all(valid(arguments, SCHEMAS[name]) for arguments in found)
     assert not caplog.messages
@@ -188,7 +188,7 @@ def test_gemmas_notation_holds_names_and_types(model: Model, name: str) -> None:
         assert valid(arguments, SCHEMAS[name])
 
 
-def test_no_member_is_invented(model: Model) -> None:
+def test_no_unknown_member_is_allowed(model: Model) -> None:
     inner = {"type": "object", "properties": {"c": NAME}}
     schema = {"properties": {"a": NAME, "b": inner}}
     for syntax in (HERMES, GEMMA):
@@ -256,7 +256,7 @@ def test_a_set_of_tools_is_compiled_once(model: Model, monkeypatch: pytest.Monke
 
 
 def alike(options: int, levels: int) -> dict[str, Any]:
-    """Alternatives that begin alike, inside of others that do: a power of them is open at once."""
+    """Nested alternatives that begin alike, so exponentially many are open at once."""
     defs: dict[str, Any] = {"l0": {"type": "string"}}
     for level in range(1, levels + 1):
         inner = {"$ref": f"#/$defs/l{level - 1}"}
@@ -289,7 +289,8 @@ SLOW: dict[str, tuple[Any, str]] = {
 
 
 def slowest_s(model: Model, schema: Any, text: str) -> float:
-    """Of the compilation and of each token, where the model writes ``text`` as far as it may."""
+    """The slowest of compilation and tokens, in s, while the model writes ``text`` as far as
+    allowed."""
     start = time.thread_time()
     grammar = CallGrammars(model, HERMES).matcher([tool(schema)])
     slowest = time.thread_time() - start
@@ -330,11 +331,11 @@ def test_no_schema_stops_the_engine(model: Model, name: str) -> None:
         ("x", "nonsense", True),
         ("x", {"$ref": "https://example.com/schema"}, True),
         ("x", False, False),
-        # What would take long does not.
+        # Slow checks end early.
         ("x", {"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}, True),
         ("a" * 40 + "b", {"pattern": "^(a+)+$"}, False),
         (json.loads("[" * 300 + "]" * 300), {"items": {"$ref": "#"}}, True),
     ],
 )
-def test_the_check(value: Any, schema: Any, expected: bool) -> None:
+def test_fits_checks_a_value_against_its_schema(value: Any, schema: Any, expected: bool) -> None:
     assert fits(value, schema) == expected

@@ -1,4 +1,4 @@
-"""Taking outputs of models apart, however they are cut: golden cases, and any text at all."""
+"""Parsing model output, however it is split: golden cases and arbitrary text."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def cut(text: str, borders: Sequence[int]) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['family']}: {case['case']}")
-def test_parsed_parts_do_not_depend_on_the_cuts(case: dict[str, Any]) -> None:
+def test_parsed_parts_do_not_depend_on_the_splits(case: dict[str, Any]) -> None:
     text, syntax = case["output"], SYNTAX[case["family"]]
     expected = read(syntax, [text])
     assert shown(expected) == case["parts"]
@@ -99,7 +99,7 @@ def test_a_call_comes_out_before_its_closing_mark() -> None:
     assert parser.calls == 1
 
 
-def test_an_answer_that_begins_inside_of_a_thought() -> None:
+def test_an_answer_may_begin_inside_a_thought() -> None:
     text = "I wonder.\n</think>\n\nHello."
     assert read(HERMES, list(text), thought_end="</think>") == [TextDelta("Hello.")]
 
@@ -113,7 +113,7 @@ def test_thoughts_are_never_spoken(begin: str, end: str) -> None:
     assert read(HERMES, [f"{end}Hello."]) == [TextDelta("Hello.")]
 
 
-def test_an_object_may_be_speech() -> None:
+def test_an_object_may_be_text() -> None:
     text = '{"name": "stop", "parameters": {}}'
     assert read(LLAMA, list(text), bare=False) == [TextDelta(text)]
     assert read(HERMES, list(text), bare=False) == [TextDelta(text)]
@@ -138,7 +138,7 @@ def test_a_possible_start_of_a_call_is_suspected() -> None:
     assert not parser.suspects("<table>")
 
 
-def test_the_log_has_nothing_of_what_was_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_conversation_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     secret = '{"name": "look", "arguments": {"direction": "secret"}}'
     with caplog.at_level(logging.DEBUG):
         for text in (secret, secret[:-1], secret.replace("look", "secret"), "{secret}"):
@@ -176,13 +176,13 @@ def cut_texts(draw: st.DrawFn) -> tuple[str, list[str]]:
 @pytest.mark.parametrize("syntax", FAMILIES, ids=lambda syntax: syntax.name)
 @given(cut_text=cut_texts())
 @example(cut_text=("<tool_call><tool_call>", ["<tool_call><tool", "_call>"]))
-def test_any_cut_gives_the_same(syntax: Syntax, cut_text: tuple[str, list[str]]) -> None:
+def test_any_split_gives_the_same_parts(syntax: Syntax, cut_text: tuple[str, list[str]]) -> None:
     text, pieces = cut_text
     parts = read(syntax, [text])
     assert read(syntax, pieces) == parts
     spoken = [part.text for part in parts if isinstance(part, TextDelta)]
     marks = [syntax.marker, *syntax.other_markers]
-    # What stood on both sides of a mark may look like another one when it is put together.
+    # The text on both sides of a mark may look like another mark when joined.
     assert not [one for one in spoken if one in text and any(mark in one for mark in marks)]
     for part in parts:
         if isinstance(part, ToolCall):

@@ -1,4 +1,4 @@
-"""History with calls and their results, as the chat templates of each family render it.
+"""History with calls and results, as each family's chat template renders it.
 
 The expected prompts are in ``data/tool_calls`` (its README says where the templates are from).
 """
@@ -121,7 +121,7 @@ def test_a_schema_that_is_nested_too_deeply_is_not_shown() -> None:
         assert template(family).render([Message("user", "Hi")], [deep])
 
 
-def test_a_family_that_we_do_not_know_gets_the_tools_in_words() -> None:
+def test_an_unknown_family_gets_the_tools_in_words() -> None:
     calls = "{% for m in messages %}{{ m.role }}{% if m.tool_calls %}[CALL]{% endif %}{% endfor %}"
     unknown = ChatTemplate(calls + "{{ tools }}{% for m in messages %}{{ m.content }}{% endfor %}")
     assert not unknown.capabilities.tools
@@ -129,7 +129,7 @@ def test_a_family_that_we_do_not_know_gets_the_tools_in_words() -> None:
     assert "You can call functions." in text
 
 
-def test_a_prompt_that_ends_inside_of_a_thought() -> None:
+def test_a_prompt_may_end_inside_a_thought() -> None:
     opened = CHATML + "{{ '<think>\\n' }}"
     assert ChatTemplate(opened).thought_end == "</think>"
     assert not template("qwen3").thought_end

@@ -1,4 +1,4 @@
-"""Moonshine, the real model, on people's speech: what it hears, however the audio arrives."""
+"""Moonshine, the real model, on people's speech: transcripts, however the audio arrives."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ SPLITS = {
     "any": sorted(np.random.default_rng(11).integers(0, 44_000, 25).tolist()),
     "empty pieces": [0, 0, 9000, 9000],
 }
-"""Where the pieces of a 2.8 s recording end, in samples."""
+"""Ends of the pieces of a 2.8 s recording, in samples."""
 
 
 @pytest.mark.parametrize("name", list(SPLITS))
@@ -75,7 +75,7 @@ def test_any_framing_gives_the_same_text(stt: Moonshine, name: str) -> None:
     assert whole.text == GO_FORWARD
 
 
-def test_an_utterance_goes_on_after_it_was_finished(stt: Moonshine) -> None:
+def test_an_utterance_continues_after_finish(stt: Moonshine) -> None:
     clip = recording("librivox-0870")
     utterance = stt.open("en", False)
     utterance.feed(clip.pcm[: len(clip.pcm) // 2])
@@ -94,7 +94,7 @@ def test_audio_that_was_fed_may_be_overwritten(stt: Moonshine) -> None:
     assert utterance.finish(Uncancelled()).text == GO_FORWARD
 
 
-def test_nothing_fed_is_nothing_heard(stt: Moonshine) -> None:
+def test_an_empty_utterance_has_no_text(stt: Moonshine) -> None:
     assert heard(stt) == Transcript("", 0.0)
     assert heard(stt, EMPTY) == Transcript("", 0.0)
 
@@ -122,8 +122,8 @@ def not_speech() -> dict[str, Pcm]:
 
 
 @pytest.mark.parametrize("name", list(not_speech()))
-def test_most_of_what_is_no_speech_has_no_text(stt: Moonshine, name: str) -> None:
-    """Not all: the model makes sentences of quiet noise. Keeping that from it is the VAD's part."""
+def test_most_non_speech_has_no_text(stt: Moonshine, name: str) -> None:
+    """Not all: the model turns quiet noise into sentences. Keeping noise away is the VAD's task."""
     pcm = not_speech()[name]
     assert heard(stt, pcm) == Transcript("", len(pcm) / LISTEN_RATE)
 

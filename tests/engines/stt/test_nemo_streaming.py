@@ -1,4 +1,4 @@
-"""Windows of a stream: every frame is decoded for good once, in order, and soon."""
+"""Windows of a stream: every frame is finally decoded once, in order, and soon."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONTEXTS = st.builds(
 
 
 def decode(stream: Stream, window: Window) -> None:
-    """A decoder that finds one token in each frame: the frame's own number."""
+    """A decoder that finds one token per frame: the frame's number."""
     taken = range(window.start + window.skip, window.start + window.skip + window.take)
     rest = range(window.start + window.skip + window.take, window.end)
     stream.took(window, tuple(taken), tuple(rest), ("behind", taken.stop))
@@ -51,7 +51,7 @@ def test_each_frame_is_taken_once_and_in_time(context: ContextSize, pieces: list
             )
         known = (*stream.sure, *stream.unsure)
         assert known == tuple(range(len(known)))
-        # Tentative within a chunk, for good when the right context is there too.
+        # Tentative within a chunk, final once the right context is there.
         assert len(known) > fed - context.chunk
         assert len(stream.sure) > fed - context.chunk - context.right
         assert stream.next_pass(fed) is None
@@ -72,7 +72,7 @@ def test_pieces_up_to_a_chunk_make_no_difference(context: ContextSize, data: st.
     assert (cut.sure, cut.unsure, cut.state) == (one_by_one.sure, one_by_one.unsure, cut.state)
 
 
-def test_the_first_pass_has_no_left_and_takes_nothing_without_right_context() -> None:
+def test_the_first_pass_has_no_left_context_and_needs_right_context() -> None:
     stream = Stream(ContextSize(left=10, chunk=4, right=6, most=100))
     assert stream.next_pass(3) is None
     assert advance(stream, 4) == [Window(0, 4, 0, 0)]
@@ -95,7 +95,7 @@ IDS = st.lists(st.integers(0, len(PIECES) - 1), max_size=12)
 
 
 def text_of(ids: Sequence[int]) -> str:
-    """As NeMo does it: join, then no space before punctuation."""
+    """Joined as NeMo does: no space before punctuation."""
     text = "".join(PIECES[each] for each in ids).replace("▁", " ").lstrip()
     return re.sub(r"(\s)([.,?¿])", r"\2", text)
 

@@ -1,4 +1,4 @@
-"""Parakeet, NeMo's real code on a tiny model: exact words, partials, stopping."""
+"""Parakeet: NeMo's real code on a tiny model. Exact words, partials, stopping."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ pytestmark = [
 ]
 
 SILENCE = 100
-"""Samples up to this are no speech."""
+"""Samples up to this level are no speech."""
 SPEECH = [(phrase, voice) for phrase in PHRASES for voice in VOICES]
 
 
@@ -55,7 +55,7 @@ def batch_texts(clips: list[Pcm]) -> list[str]:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("pause_ms", [0, 400])
 def test_every_phrase_by_every_voice_is_exact(precision: str, pause_ms: int) -> None:
-    """Also at the first moment of the pause, when an early pass may begin."""
+    """Also at the start of the pause, when an early pass may begin."""
     stt, pause = engine(precision=precision), np.zeros(pause_ms * LISTEN_RATE // 1000, np.int16)
     texts = {each: heard(stt, GAP, without_pause(say(*each)), pause).text for each in SPEECH}
     assert texts == {each: each[0] for each in SPEECH}
@@ -67,7 +67,7 @@ def without_pause(pcm: Pcm) -> Pcm:
 
 
 def test_the_final_text_is_the_batch_text() -> None:
-    """Of the same samples, cut anywhere: also where it is not what was said."""
+    """For the same samples, cut anywhere, even where the text is wrong."""
     rng = np.random.default_rng(3)
     clips = [
         pcm[: rng.integers(len(pcm) // 4, len(pcm))] for pcm in (say(*each) for each in SPEECH)
@@ -79,7 +79,7 @@ def test_the_final_text_is_the_batch_text() -> None:
     assert finals == batch
 
 
-def test_an_utterance_goes_on_after_it_was_finished() -> None:
+def test_an_utterance_continues_after_finish() -> None:
     pcm, text = talk("Stop, please.", "What time is it?")
     half = len(GAP) + len(say("Stop, please.", "en-us+m3")) + len(GAP) // 2
     utterance = engine().open("en", False)
@@ -118,7 +118,7 @@ def test_silence_of_any_length_has_no_text(samples: int) -> None:
 
 
 @pytest.mark.parametrize("after", [0, 1, 3, 6, 12])
-def test_a_final_pass_stops_where_it_is(after: int) -> None:
+def test_a_cancelled_final_pass_stops_at_once(after: int) -> None:
     """Before it begins, in each layer of the encoder, and while words are decoded."""
     utterance = engine().open("en", False)
     utterance.feed(say("Tell me a short story."))
@@ -133,17 +133,17 @@ def test_a_final_pass_stops_where_it_is(after: int) -> None:
 
 
 @pytest.mark.parametrize("language", ["", "en", "EN", "de", "uk", "pt-BR"])
-def test_a_language_that_it_knows_needs_no_hint(language: str) -> None:
+def test_a_known_language_needs_no_hint(language: str) -> None:
     pcm = say("What time is it?")
     assert heard(engine(), pcm, language=language).text == "What time is it?"
 
 
-def test_a_language_that_it_does_not_know_is_an_error() -> None:
+def test_an_unknown_language_is_an_error() -> None:
     with pytest.raises(EngineError, match="cannot recognise the language 'ja'"):
         engine().open("ja", False)
 
 
-def test_a_gpu_that_is_not_there_is_an_error() -> None:
+def test_a_missing_gpu_is_an_error() -> None:
     import torch
 
     if torch.cuda.is_available():
@@ -153,7 +153,7 @@ def test_a_gpu_that_is_not_there_is_an_error() -> None:
 
 
 def test_several_models_are_loaded_in_one_process(tmp_path: Path) -> None:
-    """In both orders, on a GPU if there is one: a second one could once not be read there."""
+    """In both orders, on a GPU if there is one, where a second model once failed to load."""
     files = [random_model(tmp_path), FILE] * 2
     *_, stt = [build(options(model_file=str(file), device="auto"), None) for file in files]
     assert heard(stt, say("Look at me.")).text == "Look at me."
@@ -169,7 +169,7 @@ def test_a_file_not_from_nemo_is_refused(tmp_path: Path) -> None:
 
 
 def partials(stt: Parakeet, pcm: Pcm, cuts: list[int]) -> list[tuple[int, Partial]]:
-    """What each piece came to, with the number of samples fed by then."""
+    """Each piece's partial, with the number of samples fed by then."""
     utterance = stt.open("en", True)
     pieces = np.split(pcm, cuts)
     ends = np.cumsum([len(piece) for piece in pieces]).tolist()
@@ -182,7 +182,7 @@ def partials(stt: Parakeet, pcm: Pcm, cuts: list[int]) -> list[tuple[int, Partia
 
 
 def test_each_pass_reports_one_partial() -> None:
-    """Two equal ones in a row mean that two passes agree."""
+    """Two equal partials in a row mean that two passes agree."""
     stt = engine()
     pcm, _ = talk("Go forward ten meters.")
     utterance, passes = stt.open("en", True), stt.model.passes
@@ -200,14 +200,14 @@ def test_committed_words_never_change(cuts: list[int]) -> None:
         assert words[: len(before)] == before
         assert partial.text.split()[: len(words)] == words
         before = words
-    # On this speech they are also what the whole utterance comes to.
+    # On this speech they also equal the final text.
     assert before == text.split()[: len(before)]
 
 
 @pytest.mark.parametrize("piece_ms", [20, 32, 100])
 def test_partials_come_in_time(piece_ms: int) -> None:
-    """In seconds of audio. Tentative ones from the end of the word; committed ones from the end of
-    the next, which shows that nothing will be added to the word."""
+    """In seconds of audio: tentative words counted from their end, committed ones from the end of
+    the next word, which shows that the word is complete."""
     stt, chosen = engine(), options()
     pcm, text = talk(*PHRASES[:6])
     cuts = list(range(0, len(pcm), piece_ms * LISTEN_RATE // 1000))[1:]
@@ -228,7 +228,7 @@ def test_partials_come_in_time(piece_ms: int) -> None:
 
 
 def _first(seen: list[tuple[float, Partial]], words: list[str], committed: bool) -> float:
-    """When the transcript began with ``words`` and did so from then on."""
+    """When the transcript began with ``words`` for good."""
     since = float("inf")
     for time_s, partial in seen:
         text = partial.committed if committed else partial.text
@@ -246,6 +246,6 @@ def test_no_partials_unless_asked_for() -> None:
     assert not engine(partials=False).streams
 
 
-def test_partials_are_a_gpus_business_unless_they_are_asked_for() -> None:
+def test_partials_need_a_gpu_unless_set() -> None:
     assert ParakeetOptions().partials is None
     assert not engine(partials=None, device="cpu").streams

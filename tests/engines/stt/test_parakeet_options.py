@@ -1,4 +1,4 @@
-"""Parakeet's options and files, where NeMo need not be installed."""
+"""Parakeet's options and files; NeMo need not be installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parakeet where it is meant to run: in a process of its own, which may die."""
+"""Parakeet where it is meant to run: in a separate process, which may die."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ async def hear(stt: Any, phrase: str, client: int = 0) -> tuple[str, list[str]]:
     return transcript.text, [text for text in seen if text]
 
 
-async def test_it_hears_two_at_once_and_comes_back_when_it_is_killed() -> None:
-    """One test, for the child takes half a minute to start on a busy machine."""
+async def test_it_recognises_two_streams_and_restarts_after_a_kill() -> None:
+    """One test, since the child takes half a minute to start on a busy machine."""
     worker = worker_for(SPEC, options(), None)
     assert isinstance(worker, ProcessWorker)
     async with running(worker) as ready:

@@ -57,7 +57,7 @@ def test_tokens_are_bytes() -> None:
 
 
 @pytest.mark.parametrize(("language", "text"), SPOKEN.items())
-def test_each_language_is_heard_and_told(stt: Whisper, language: str, text: str) -> None:
+def test_each_language_is_recognised_and_reported(stt: Whisper, language: str, text: str) -> None:
     pcm = np.pad(spoken_by_pico(text, language), 4000)
     for given in ("", language):
         found = heard(stt, pcm, language=given)
@@ -66,7 +66,7 @@ def test_each_language_is_heard_and_told(stt: Whisper, language: str, text: str)
         assert found.seconds == len(pcm) / LISTEN_RATE
 
 
-def test_people_are_heard(stt: Whisper) -> None:
+def test_people_are_understood(stt: Whisper) -> None:
     results = measure(stt, real_recordings())
     assert total(each.errors for each in results).rate <= 0.06
 
@@ -89,7 +89,7 @@ def test_an_unsure_language_is_not_reported(stt: Whisper) -> None:
     assert heard(stt, hum, language="").language == ""
 
 
-def test_a_cancelled_pass_and_an_unknown_language(stt: Whisper) -> None:
+def test_cancelled_passes_and_unknown_languages_are_errors(stt: Whisper) -> None:
     with pytest.raises(Cancelled):
         stt.open("de", False).finish(StopsAfter(0))
     stt.open("pl", False)

@@ -1,4 +1,4 @@
-"""espeak-ng, the real program: understood, stopped, and missed with a clear message."""
+"""espeak-ng, the real program: intelligible, stoppable, with a clear message if absent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def children() -> list[psutil.Process]:
 
 @pytest.mark.real
 @needs_espeak
-def test_its_speech_is_understood(espeak: Espeak, weights: Weights) -> None:
+def test_its_speech_is_intelligible(espeak: Espeak, weights: Weights) -> None:
     stt = moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
     clips = spoken(espeak, "en-us", QUESTIONS)
     texts = {clip.text: heard(stt, clip.pcm).text for clip in clips}
@@ -73,7 +73,7 @@ def test_odd_text_is_only_text(espeak: Espeak, text: str) -> None:
 
 
 @needs_espeak
-def test_a_text_larger_than_the_pipes_is_read_to_the_end(espeak: Espeak) -> None:
+def test_a_text_larger_than_the_pipes_is_spoken_whole(espeak: Espeak) -> None:
     half = synthesize(espeak, LONG)
     whole = synthesize(espeak, LONG + LONG)
     assert len(LONG) * 2 > 7000
@@ -130,7 +130,7 @@ def test_a_program_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 @needs_espeak
-def test_the_wav_header_is_not_heard(espeak: Espeak) -> None:
+def test_the_wav_header_is_not_played(espeak: Espeak) -> None:
     """Read as samples, "RIFF" is a loud click where there should be silence."""
     first = next(espeak.synthesize(SpeechRequest("Hello there."), Uncancelled()))
     assert first is not None

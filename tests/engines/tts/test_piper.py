@@ -1,4 +1,4 @@
-"""Piper, the real voice: what it says is understood, and it stops when told to."""
+"""Piper, the real voice: it is intelligible and stops when told to."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stt(weights: Weights) -> moonshine.Moonshine:
     return moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
 
 
-def test_its_speech_is_understood(piper: Piper, stt: moonshine.Moonshine) -> None:
+def test_its_speech_is_intelligible(piper: Piper, stt: moonshine.Moonshine) -> None:
     clips = spoken(piper, "joe", QUESTIONS)
     assert all(clip.synthetic for clip in clips)
     texts = {clip.text: heard(stt, clip.pcm).text for clip in clips}
@@ -45,12 +45,12 @@ def test_its_speech_is_understood(piper: Piper, stt: moonshine.Moonshine) -> Non
 
 
 def whole(piper: Piper, text: str, voice: str = "") -> Pcm:
-    """What it makes of ``text``, at its own rate."""
+    """The speech for ``text``, at the voice's rate."""
     chunks = piper.synthesize(SpeechRequest(text, voice), Uncancelled())
     return np.concatenate([chunk for chunk in chunks if chunk is not None])
 
 
-def test_a_sentence_is_heard_before_it_is_made(piper: Piper, stt: moonshine.Moonshine) -> None:
+def test_a_sentence_begins_before_it_is_complete(piper: Piper, stt: moonshine.Moonshine) -> None:
     said = piper.synthesize(SpeechRequest(TWO_SENTENCES, "joe"), Uncancelled())
     chunks = [chunk for chunk in said if chunk is not None]
     assert {chunk.dtype for chunk in chunks} == {np.dtype(np.int16)}
@@ -75,8 +75,8 @@ def test_brackets_are_not_phonemes(piper: Piper, stt: moonshine.Moonshine) -> No
     assert word_errors(text, heard(stt, synthesize(piper, text)).text).errors <= 1
 
 
-def test_short_and_long_sentences_are_as_loud(piper: Piper) -> None:
-    """Made as loud as can be, one by one, the short ones would shout."""
+def test_short_and_long_sentences_are_equally_loud(piper: Piper) -> None:
+    """If each were normalised to full level, short ones would be louder."""
     levels = []
     for text in ("Yes.", "Stop!", "The weather is fine today, and it will stay so for a while."):
         pcm = whole(piper, text).astype(float)

@@ -1,4 +1,4 @@
-"""Qwen3-TTS without its network: limits, codes that say nothing, options, directories."""
+"""Qwen3-TTS without its network: limits, codes without speech, options, directories."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from pipeline.errors import ConfigError, ReachyVoiceError, WeightsError
 pytestmark = pytest.mark.quick
 
 LADDER = {2: 64, 5: 50, 10: 100, 20: 160}
-"""Words, and the tokens that others have found to be enough."""
+"""Words, and the token limits that other projects found sufficient."""
 
 
 @pytest.mark.parametrize("words", LADDER)
-def test_a_clause_may_be_as_long_as_others_found_to_be_enough(words: int) -> None:
+def test_a_clause_may_have_the_usual_number_of_tokens(words: int) -> None:
     text = " ".join(itertools.islice(itertools.cycle(("listen", "to", "their", "story")), words))
     assert LADDER[words] <= most_frames(text) <= 2.5 * LADDER[words]
 
 
-def test_the_same_code_again_and_again_is_no_speech() -> None:
+def test_a_repeated_code_is_not_speech() -> None:
     watch = CodeWatch()
     for code in (1, 2, 3, *[4] * 11, 5, *[4] * 11):
         watch.take(code)
@@ -36,7 +36,7 @@ def test_the_same_code_again_and_again_is_no_speech() -> None:
     assert (caught.value.fault, caught.value.since_s) == ("repetition", 15 * 0.08)
 
 
-def test_codes_that_may_not_be_speech_are_held_back() -> None:
+def test_doubtful_codes_are_held_back() -> None:
     watch = CodeWatch()
     held = []
     for code in (1, *[2] * 9, 3):
@@ -45,7 +45,7 @@ def test_codes_that_may_not_be_speech_are_held_back() -> None:
     assert held == [0, *[0] * 6, 7, 8, 9, 0]
 
 
-def test_speech_that_was_cut_off_by_the_limit_is_a_runaway() -> None:
+def test_speech_cut_by_the_limit_is_a_runaway() -> None:
     watch = CodeWatch()
     for code in range(3):
         watch.take(code)
@@ -90,7 +90,7 @@ CUSTOM = {"model_type": "qwen3_tts", "tts_model_type": "custom_voice"}
         (CUSTOM, "speech_tokenizer/model.safetensors", "speech_tokenizer/model.safetensors"),
     ],
 )
-def test_a_directory_that_is_no_custom_voice_is_refused(
+def test_a_directory_without_a_custom_voice_is_refused(
     tmp_path: Path, config: Any, absent: str, says: str
 ) -> None:
     (tmp_path / "speech_tokenizer").mkdir()

@@ -1,4 +1,4 @@
-"""Qwen3-TTS, the real code on a tiny model: pieces that are the whole, stopping, faults."""
+"""Qwen3-TTS, the real code on a tiny model: pieces equal the whole, stopping, faults."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def say(tts: Qwen3Tts, text: str = TEXT, voice: str = "", take: int = 0) -> Pcm:
 
 
 def beginning(tts: Qwen3Tts, take: int = 0, language: str = "") -> Pcm:
-    """The first frames, which do not depend on whether the model ends."""
+    """The first frames, which do not depend on when the model ends."""
     asked = SpeechRequest(TEXT, language=language, take=take)
     stream: Any = tts.synthesize(asked, Uncancelled())
     with closing(stream):
@@ -52,7 +52,7 @@ def beginning(tts: Qwen3Tts, take: int = 0, language: str = "") -> Pcm:
 
 
 def same(one: Pcm, other: Pcm) -> bool:
-    """Of two copies of a model, which round otherwise where their weights lie otherwise."""
+    """Equal up to rounding, which depends on where a copy's weights lie in memory."""
     return one.shape == other.shape and np.abs(one.astype(int) - other).max() < 100
 
 
@@ -61,7 +61,7 @@ def same(one: Pcm, other: Pcm) -> bool:
 
 @cache
 def certain() -> Path:
-    """The tiny model as it always takes the likeliest code, so that two programs agree."""
+    """The tiny model, set to always take the likeliest code, so that two programs agree."""
     copy = Path(tempfile.mkdtemp(prefix="tiny-qwen-certain-"))
     atexit.register(shutil.rmtree, copy)
     shutil.copytree(directory(), copy, dirs_exist_ok=True)
@@ -72,8 +72,8 @@ def certain() -> Path:
 
 
 @pytest.mark.parametrize("text", ["Hello there, how are you?", "One.", "Tell me a longer story."])
-def test_it_says_what_the_package_says(text: str) -> None:
-    """Its own arithmetic, frame by frame, against the package's for a whole clause."""
+def test_its_speech_equals_the_packages(text: str) -> None:
+    """Our arithmetic, frame by frame, against the package's for a whole clause."""
     from qwen_tts import Qwen3TTSModel
 
     package = Qwen3TTSModel.from_pretrained(str(certain()), device_map="cpu")
@@ -95,7 +95,7 @@ def test_it_says_what_the_package_says(text: str) -> None:
     assert np.abs(streamed).max() > 1000
 
 
-def test_sound_goes_on_where_the_codec_has_long_forgotten_the_beginning() -> None:
+def test_sound_continues_beyond_the_codecs_context() -> None:
     import torch
     from qwen_tts import Qwen3TTSModel
 
@@ -133,8 +133,8 @@ def test_codes_are_drawn_by_their_probability() -> None:
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_clauses_that_are_made_at_once_are_what_they_are_alone(together: bool) -> None:
-    """More of them than rows: the last ones wait for one to end."""
+def test_clauses_made_at_once_equal_those_made_alone(together: bool) -> None:
+    """More clauses than rows: the last ones wait for one to end."""
     tts = engine(clauses=2)
     rows = (2, "ryan"), (4, "serena"), (5, "aiden"), (0, "ryan"), (7, "serena")
 
@@ -160,7 +160,8 @@ def test_clauses_that_are_made_at_once_are_what_they_are_alone(together: bool) -
 
 @contextmanager
 def frames_made(tts: Qwen3Tts, together: bool) -> Iterator[list[int]]:
-    """One entry for each frame of the network from here on: on a GPU, one replay of its graph."""
+    """Yields a list with an entry for each network frame from here on; on a GPU, one graph
+    replay."""
     talker, made = tts.speaker.talker, []
     frame = talker._frame
 
@@ -177,9 +178,7 @@ def frames_made(tts: Qwen3Tts, together: bool) -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("steps", [1, 2, 6])
-def test_an_urgent_clause_takes_the_place_of_one_that_nobody_waits_for(
-    together: bool, steps: int
-) -> None:
+def test_an_urgent_clause_displaces_a_speculative_one(together: bool, steps: int) -> None:
     tts = engine(clauses=4)
     patient = [Uncancelled(Priority.SPECULATIVE) for _ in range(4)]
 
@@ -205,7 +204,7 @@ def test_an_urgent_clause_takes_the_place_of_one_that_nobody_waits_for(
         assert np.abs(joined(each).astype(int) - whole).max() <= 1
 
 
-def test_clauses_that_begin_at_once_have_their_first_sound_after_one_frame() -> None:
+def test_clauses_begun_at_once_sound_after_one_frame() -> None:
     tts = engine(clauses=4)
     streams = [tts.synthesize(SpeechRequest(TEXT), Uncancelled()) for _ in range(4)]
     with frames_made(tts, together=True) as frames:
@@ -217,7 +216,7 @@ def test_clauses_that_begin_at_once_have_their_first_sound_after_one_frame() -> 
 
 
 @pytest.mark.parametrize("looks", [0, 1, 9, 18, 30, 38])
-def test_a_clause_that_is_cancelled_while_it_waits_changes_no_other(looks: int) -> None:
+def test_cancelling_a_waiting_clause_changes_no_other(looks: int) -> None:
     tts = engine(clauses=2)
 
     def speech(seed: int) -> Iterator[Pcm | None]:
@@ -244,7 +243,7 @@ def test_a_prompt_that_leaves_no_room_for_speech_is_refused() -> None:
     assert "tts.instruct" in caught.value.fix
 
 
-def test_voices_are_asked_of_the_model() -> None:
+def test_voices_come_from_the_model() -> None:
     tts = engine(seed=4)
     assert list(tts.voices) == sorted(VOICES)
     ryan, serena = say(tts, voice="ryan"), say(tts, voice="serena")
@@ -254,7 +253,7 @@ def test_voices_are_asked_of_the_model() -> None:
     assert np.array_equal(say(engine(seed=4, voice="Serena"), voice="alloy"), serena)
 
 
-def test_takes_differ_and_seeds_make_the_same_again() -> None:
+def test_takes_differ_and_seeds_repeat_them() -> None:
     tts, free = engine(seed=4), engine()
     first = beginning(tts)
     assert np.array_equal(beginning(tts), first)
@@ -286,7 +285,7 @@ def test_instructions_are_part_of_the_prompt_where_the_model_takes_them(
     assert same(beginning(silent), beginning(plain))
 
 
-def test_the_language_of_a_text_goes_before_the_usual_one() -> None:
+def test_the_language_of_a_text_overrides_the_default() -> None:
     tts, german = engine(seed=4), engine(seed=4, language="de")
     assert {"de", "en", "zh"} <= set(tts.languages)
     assert same(beginning(tts, language="de"), beginning(german))
@@ -294,7 +293,7 @@ def test_the_language_of_a_text_goes_before_the_usual_one() -> None:
     assert np.array_equal(beginning(german, language="pl"), beginning(german)), "it speaks none"
 
 
-def test_it_has_one_pace_and_tells_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unsupported_speed_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     tts = build(options(seed=4), None)
     with caplog.at_level(logging.WARNING, "reachy_voice.tts"):
         fast = [
@@ -309,7 +308,7 @@ def test_it_has_one_pace_and_tells_so_once(caplog: pytest.LogCaptureFixture) -> 
 
 @pytest.mark.parametrize("looks", [0, 1, 5, 19, 40])
 def test_it_stops_within_a_frame(looks: int) -> None:
-    """Each layer of the network looks before its pass: no pass follows the cancellation."""
+    """Each layer checks before its pass: no pass follows the cancellation."""
     tts = engine(seed=4)
     before = say(tts)
     stops = StopsAfter(looks)
@@ -320,7 +319,7 @@ def test_it_stops_within_a_frame(looks: int) -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 7])
-def test_a_clause_that_is_dropped_makes_room_for_others(steps: int) -> None:
+def test_a_dropped_clause_makes_room_for_others(steps: int) -> None:
     tts = engine(seed=4, clauses=1)
     alone = say(tts)
     stream: Any = tts.synthesize(SpeechRequest(TEXT), Uncancelled())
@@ -335,7 +334,7 @@ def test_a_clause_that_is_dropped_makes_room_for_others(steps: int) -> None:
 # --- faults ------------------------------------------------------------------------------------
 
 
-def test_it_speaks_without_graphs_where_none_can_be_made(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_speaks_without_graphs_if_none_can_be_made(caplog: pytest.LogCaptureFixture) -> None:
     tts = engine(seed=4)
     whole = say(tts)
     with caplog.at_level(logging.WARNING, "reachy_voice.tts"):
@@ -381,7 +380,7 @@ def test_a_clause_without_an_end_is_cut_at_its_limit() -> None:
     assert frames == most_frames(TEXT)
 
 
-def test_weights_that_are_damaged_are_refused(tmp_path: Any) -> None:
+def test_damaged_weights_are_refused(tmp_path: Any) -> None:
 
     broken = tmp_path / "broken"
     shutil.copytree(directory(), broken)

@@ -1,4 +1,4 @@
-"""Qwen3-TTS where it is meant to run: in a process of its own, which may die."""
+"""Qwen3-TTS where it is meant to run: in a separate process, which may die."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ async def say(tts: Any) -> Pcm:
         return np.concatenate([chunk async for chunk in chunks])
 
 
-async def test_it_speaks_stops_and_comes_back_when_it_is_killed() -> None:
-    """One test, for the child takes half a minute to start on a busy machine."""
+async def test_it_speaks_stops_and_restarts_after_a_kill() -> None:
+    """One test, since the child takes half a minute to start on a busy machine."""
     worker = worker_for(SPEC, options(seed=4), None)
     assert isinstance(worker, ProcessWorker)
     async with running(worker) as ready:

@@ -1,4 +1,4 @@
-"""What servers of speech send in place of raw PCM, and how it is cut."""
+"""What speech servers send in place of raw PCM, and how it is split."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RNG = np.random.default_rng(1)
 
 
 def read(content: bytes, kind: str = "audio/pcm", size: int = 4801) -> Pcm:
-    """In pieces of ``size`` while there may be headers, then of an odd one."""
+    """Read ``content`` in pieces of ``size`` while there may be headers, then of an odd size."""
     reader, later = SpeechReader(RATE, kind), max(size, 997)
     ends = [*range(size, 5000, size), *range(max(size, 5000), len(content) + later, later)]
     pieces = [reader.feed(content[begin:end]) for begin, end in pairwise([0, *ends])]
@@ -31,7 +31,7 @@ def read(content: bytes, kind: str = "audio/pcm", size: int = 4801) -> Pcm:
 
 
 def wav(form: bytes, samples: bytes, size: int | None = None, before: bytes = b"") -> bytes:
-    """``size``: what the header says; ``None``: the truth."""
+    """``size``: the data length in the header; ``None``: the true one."""
     length = len(samples) if size is None else size
     head = b"RIFF\xff\xff\xff\xffWAVE" + before + b"fmt " + struct.pack("<I", len(form)) + form
     return head + b"data" + struct.pack("<I", length) + samples
@@ -49,7 +49,7 @@ def encoded(
     format: str = "WAV",
     speech: Pcm = SPEECH,
 ) -> bytes:
-    """``speech`` as soundfile writes it, called a file of that rate."""
+    """``speech`` as a file by soundfile, labelled with ``rate``."""
     file = io.BytesIO()
     samples = np.repeat(speech[:, None] / 32768, channels, axis=1)
     soundfile.write(file, samples, rate, format=format, subtype=subtype)
@@ -91,7 +91,7 @@ FLOATS = (SPEECH / np.float32(32768)).astype("<f4").tobytes()
         encoded("PCM_16", format="RF64"),
     ],
 )
-def test_wav_is_played_as_it_is_meant(content: bytes, size: int) -> None:
+def test_wav_formats_are_decoded(content: bytes, size: int) -> None:
     assert np.abs(read(content, "audio/wav", size).astype(int) - SPEECH).max() <= 1
 
 
@@ -152,7 +152,7 @@ def raw(subtype: str, endian: str = "LITTLE", speech: Pcm = SPEECH) -> bytes:
         (RAW, "audio/pcm;format=pcm_48000", 48_000),
     ],
 )
-def test_raw_samples_are_what_the_content_type_says(
+def test_raw_samples_follow_the_content_type(
     content: bytes, kind: str, rate: int, size: int
 ) -> None:
     silence = len(QUIET) - len(SPEECH) if content[:512] == bytes(512) else 0
@@ -183,7 +183,7 @@ def test_raw_pcm_may_begin_with_any_bytes(begin: bytes, kind: str) -> None:
     assert read(content, kind).tobytes() == content
 
 
-def test_a_level_that_could_be_letters_is_played() -> None:
+def test_samples_that_look_like_letters_are_played() -> None:
     assert len(read(b"12" * 2400)) == 2400
 
 
@@ -248,7 +248,7 @@ LOUD: Pcm = np.full(2000, 32767, np.int16)
 @pytest.mark.parametrize(
     ("ends", "begins"), [(LOUD, SPEECH), (LOUD, -LOUD), (SPEECH, LOUD), (SPEECH[:700], -LOUD)]
 )
-def test_no_click_is_between_two_files(
+def test_no_click_comes_between_two_files(
     ends: Pcm, begins: Pcm, rates: tuple[int, int], length: int | None, size: int
 ) -> None:
     first, second = (form(1, 1, rate, 16) for rate in rates)

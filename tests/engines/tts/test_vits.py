@@ -1,4 +1,4 @@
-"""A network split in two has the same output as the whole, and so have windows."""
+"""A network split in two gives the output of the whole, and so do windows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOP = 4
 
 
 class BlurringSession:
-    """Each frame becomes ``HOP`` samples, blurred over the neighbours that it looks at."""
+    """Turns each frame into ``HOP`` samples, blurred over the neighbours that it sees."""
 
     def __init__(self, reach: int) -> None:
         self.reach = reach
@@ -40,7 +40,7 @@ def noise(count: int) -> Frames:
 
 @pytest.mark.parametrize("reach", [0, 5, 10, 30])
 @pytest.mark.parametrize("count", [1, 7, SMALLEST_FIRST, 47, 48, 49, 200, 1000])
-def test_windows_are_the_whole(reach: int, count: int) -> None:
+def test_windows_equal_the_whole(reach: int, count: int) -> None:
     session = BlurringSession(reach)
     vocoder = Vocoder(session, "z", rate=22_050)
     assert vocoder.fit(noise(240)) is not None
@@ -54,7 +54,7 @@ def test_windows_are_the_whole(reach: int, count: int) -> None:
         assert len(parts) > 1
 
 
-def test_a_vocoder_that_looks_too_far_does_not_fit() -> None:
+def test_a_vocoder_with_too_wide_a_view_does_not_fit() -> None:
     assert Vocoder(BlurringSession(100), "z", rate=22_050).fit(noise(400)) is None
 
 
@@ -68,14 +68,14 @@ def test_loud_samples_are_compressed_and_not_clipped() -> None:
 
 
 @pytest.mark.real
-def test_pipers_parts_give_what_the_whole_gives(weights: Weights) -> None:
+def test_pipers_parts_equal_the_whole(weights: Weights) -> None:
     model = weights("piper-joe") / "en_US-joe-medium.onnx"
     head, tail, tensor = cut(model.read_bytes(), "/dec/")
     ids = np.arange(1, 60, dtype=np.int64)[np.newaxis] % 40
     feeds = {
         "input": ids,
         "input_lengths": np.array([ids.size], dtype=np.int64),
-        # No noise, so that both are the same.
+        # No noise, so that both are equal.
         "scales": np.array([0.0, 1.0, 0.0], dtype=np.float32),
     }
     (expected,) = open_session(model).run(None, feeds)
@@ -91,7 +91,7 @@ def test_pipers_parts_give_what_the_whole_gives(weights: Weights) -> None:
 
 
 @pytest.mark.real
-def test_a_model_of_another_kind_is_not_cut(weights: Weights) -> None:
+def test_a_model_of_another_kind_is_not_split(weights: Weights) -> None:
     model = (weights("piper-joe") / "en_US-joe-medium.onnx").read_bytes()
     for prefix in ("/nothing/", "/enc_p/", ""):
         with pytest.raises(CannotCut):

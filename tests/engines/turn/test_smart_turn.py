@@ -25,7 +25,7 @@ HISTORY_SAMPLES = int(smart_turn.HISTORY_SECONDS * LISTEN_RATE)
 
 @pytest.fixture(scope="module")
 def pipecat_features(weights: Weights) -> ModuleType:
-    """The module that Smart Turn was deployed with, from the wheel that carries the network."""
+    """The feature module deployed with Smart Turn, from the wheel that carries the network."""
     path = weights("smart-turn-features-reference") / "_whisper_features.py"
     spec = importlib.util.spec_from_file_location("pipecat_whisper_features", path)
     assert spec
@@ -105,7 +105,7 @@ def test_absent_weights_say_how_to_get_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.6, 1.0])
-def test_silence_always_says_the_same(probability: float) -> None:
+def test_silence_always_scores_the_same(probability: float) -> None:
     spec = engine_spec(Kind.TURN, "silence")
     detector: TurnDetector = spec.build(silence.SilenceOptions(probability=probability), None)
     assert detector.score(np.zeros(0, dtype=np.int16), "") == probability

@@ -35,8 +35,8 @@ STATES = {
 
 
 def graph(path: Path) -> Path:
-    """Its probability of a frame is what was heard before the step, and the frame, on average;
-    ``h6`` holds half of what was there and the mean of the step. All other states are handed on."""
+    """Probability of a frame: its mean level plus ``h6``, which holds earlier steps. ``h6`` becomes
+    half of itself plus the step's mean; all other states pass through."""
     inputs = [helper.make_tensor_value_info("audio", TensorProto.FLOAT, [1, STEP_SAMPLES])]
     outputs = [helper.make_tensor_value_info("probs", TensorProto.FLOAT, [8])]
     nodes = [
@@ -112,12 +112,12 @@ def speech(seconds: float, seed: int = 1) -> Pcm:
     "samples",
     [0, 1, FRAME_SAMPLES, STEP_SAMPLES - 1, STEP_SAMPLES, STEP_SAMPLES + 700, 3 * STEP_SAMPLES],
 )
-def test_the_score_is_that_of_the_last_whole_frame(detector: Turn1Mini, samples: int) -> None:
+def test_the_last_whole_frame_gives_the_score(detector: Turn1Mini, samples: int) -> None:
     pcm = speech(2)[:samples]
     assert detector.score(pcm, "") == pytest.approx(expected(pcm), rel=1e-4)
 
 
-def test_a_later_pause_of_the_same_turn_hears_only_what_is_new(detector: Turn1Mini) -> None:
+def test_a_later_pause_of_a_turn_processes_only_new_audio(detector: Turn1Mini) -> None:
     counting = Counting(detector._session)
     detector = Turn1Mini(counting)
     pcm = speech(4)
@@ -135,7 +135,7 @@ def test_another_turn_begins_without_a_state(detector: Turn1Mini) -> None:
         assert detector.score(pcm, "") == pytest.approx(expected(pcm), rel=1e-4)
 
 
-def test_of_a_long_turn_the_last_seconds_count(detector: Turn1Mini) -> None:
+def test_only_the_last_seconds_of_a_long_turn_count(detector: Turn1Mini) -> None:
     pcm = speech(30)
     assert detector.score(pcm, "") == pytest.approx(expected(pcm[-16 * LISTEN_RATE :]), rel=1e-4)
 

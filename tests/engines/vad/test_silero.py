@@ -125,7 +125,7 @@ async def test_many_streams_are_scored_together(
         assert sizes == [1] * (MANY_STREAMS - 1)
         opening = [group.create_task(each.score(window)) for each in streams[MANY_STREAMS - 1 :]]
         await _all_asked()
-        await worker.engine.call("open", work=Work())  # whatever cannot wait takes all along
+        await worker.engine.call("open", work=Work())  # runs the batch at once
         await asyncio.gather(*opening)
         sizes.clear()
         gone, *others = [group.create_task(stream.score(window)) for stream in streams]
@@ -135,7 +135,7 @@ async def test_many_streams_are_scored_together(
         await asyncio.gather(*others)
         assert sizes == [len(others)]
         async with asyncio.timeout(30):
-            await streams[1].score(window)  # it is catching up, and does not wait
+            await streams[1].score(window)  # a stream that catches up does not wait
         closing = asyncio.create_task((await vad_stage(worker).open(Work())).score(window))
         await _all_asked()
         assert not closing.done()

@@ -1,8 +1,8 @@
 """Runs the daemon of a Reachy Mini (``reachy-mini-daemon``), without camera, sound and motors.
 
-For the environment of ``requirements.lock``, which leaves out what these need: modules that make
-anything of any name stand in for it. The daemon itself is as it comes, but that it does not
-announce itself in the network: nobody may find a robot that is a test.
+For the environment of ``requirements.lock``, which leaves out their dependencies: stub modules that
+provide any name replace them. The daemon is unchanged, except that it does not announce itself on
+the network, where nobody should find a test robot.
 """
 
 from __future__ import annotations

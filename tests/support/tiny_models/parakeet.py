@@ -1,14 +1,14 @@
 """Makes ``parakeet.nemo`` beside this file: a Parakeet-TDT of 0.6 million parameters.
 
-It has the classes and the configuration keys of nvidia/parakeet-tdt-0.6b-v3 (FastConformer with
-8x subsampling, a TDT decoder with durations 0 to 4, a sentencepiece tokenizer with capitals and
+It has the classes and configuration keys of nvidia/parakeet-tdt-0.6b-v3 (FastConformer with 8x
+subsampling, a TDT decoder with durations 0 to 4, a sentencepiece tokenizer with capitals and
 punctuation) and knows ten sentences. It is trained on speech that espeak-ng makes here, so no
 recording and no other model is part of it. Run it where NeMo is installed:
 
     OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive python tests/support/tiny_models/parakeet.py
 
-The same seed and the same packages give the same model. It takes 12 minutes of one core and ends
-with the share of new recordings that come out exactly.
+The same seed and packages give the same model. It takes 12 minutes on one core and finally prints
+the share of new recordings that it transcribes exactly.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ PHRASES = (
     "How many days are there in a week?",
     "Thank you very much.",
 )
-"""All it knows."""
+"""All the sentences it knows."""
 VOICES = ("en-us", "en-us+m1", "en-us+m3", "en-us+m7", "en-us+f1", "en-us+f2", "en-us+f4", "en-gb")
-"""espeak-ng's: a language and a variant of the speaker."""
+"""espeak-ng voices: a language and a speaker variant."""
 RATE = 16_000
 PIECES = 96
-"""Tokens of the tokenizer."""
+"""Size of the tokenizer's vocabulary."""
 DURATIONS = (0, 1, 2, 3, 4)
 STEPS = 1800
 BATCH = 8
@@ -98,7 +98,7 @@ def example(sources: list[tuple[Samples, str]], rng: np.random.Generator) -> tup
 
 
 def silence(rng: np.random.Generator, longest_s: float) -> Samples:
-    """None at all in one of four."""
+    """Silence; empty in one case of four."""
     seconds = max(0.0, rng.uniform(-longest_s / 3, longest_s))
     return np.zeros(int(seconds * RATE), dtype=np.float32)
 
@@ -121,7 +121,7 @@ class Shape:
 
 TINY = Shape(mels=80, width=80, layers=3, heads=4, channels=48, predictor=80, dropout=0.1)
 V3 = Shape(mels=128, width=1024, layers=24, heads=8, channels=256, predictor=640, dropout=0.2)
-"""nvidia/parakeet-tdt-0.6b-v3's, by public audits of its file."""
+"""nvidia/parakeet-tdt-0.6b-v3's, according to public audits of its file."""
 
 
 def tokenizer(directory: Path, sentences: Sequence[str], pieces: int) -> Path:
@@ -148,7 +148,7 @@ def tokenizer(directory: Path, sentences: Sequence[str], pieces: int) -> Path:
 
 
 def forget_paths(tokenizer_model: Path) -> None:
-    """Take out where it was trained."""
+    """Remove the paths of the training machine."""
     from sentencepiece import sentencepiece_model_pb2
 
     content = sentencepiece_model_pb2.ModelProto()
@@ -272,7 +272,7 @@ def transducer_configuration(shape: Shape) -> dict[str, Any]:
 
 
 def new_model(tokenizer_directory: Path, shape: Shape) -> Any:
-    """One with random weights."""
+    """A model with random weights."""
     from nemo.collections.asr.models import EncDecRNNTBPEModel
     from omegaconf import OmegaConf
 
@@ -311,7 +311,7 @@ def tdt_loss(joint: Any, targets: Any, frames: Any, lengths: Any, blank: int) ->
             arrivals.append(from_there + blanks[:, begin])
             arrivals.append(torch.cat([never, from_there[:, :-1] + tokens[:, begin]], 1))
         arrived = torch.stack(arrivals).logsumexp(0)
-        # Tokens that take no time: a walk along the row, as one cumulative sum.
+        # Tokens of duration 0: a walk along the row, as one cumulative sum.
         stay = torch.cat([torch.zeros(batch, 1), tokens[:, at] + durations[:, at, :-1, 0]], 1)
         path = stay.cumsum(1)
         rows.append((arrived - path).logcumsumexp(1) + path)
@@ -383,7 +383,7 @@ def exact(model: Any, tests: list[tuple[Samples, str]]) -> float:
 def save(model: Any, file: Path) -> None:
     from omegaconf import open_dict
 
-    # ``transcribe`` of a restored model wants these, and a new one refuses them.
+    # ``transcribe`` of a restored model needs these; a new model refuses them.
     with open_dict(model.cfg):
         model.cfg.train_ds = {"use_start_end_token": False}
         model.cfg.validation_ds = {"use_start_end_token": False}

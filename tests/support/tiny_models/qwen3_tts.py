@@ -21,19 +21,19 @@ from typing import Any
 
 SEED = 7
 GROUPS = 16
-"""Codes of a frame."""
+"""Codes per frame."""
 CODES = 64
-"""Values that each of them can have."""
+"""Values per code."""
 HIDDEN = 48
 VOICES = ("aiden", "ryan", "serena")
 LANGUAGES = ("chinese", "english", "german")
 LOUDEST = 0.5
-"""Peak of what random codes become."""
+"""Peak of the sound of random codes."""
 
 
 @dataclass(frozen=True)
 class Dimensions:
-    """Of the networks. ``text_tokens`` ``None``: as many as the tokenizer has."""
+    """Sizes of the networks. ``text_tokens`` ``None``: the tokenizer's."""
 
     hidden: int = HIDDEN
     intermediate: int = 64
@@ -70,7 +70,7 @@ CODEC_ENCODER: dict[str, Any] = {
     "num_semantic_quantizers": 1,
     "upsample_groups": 16,
 }
-"""It is never used for these voices."""
+"""Never used for these voices."""
 CODEC_DECODER: dict[str, Any] = {
     "codebook_size": CODES,
     "codebook_dim": 16,
@@ -109,9 +109,9 @@ SMALLER = Dimensions(
         "intermediate_size": 1024,
     },
 )
-"""As the 0.6B model has them: so many parameters make files as long as the published ones."""
+"""Those of the 0.6B model: this many parameters give the published file sizes."""
 LARGER = replace(SMALLER, hidden=2048, intermediate=6144)
-"""As the 1.7B model has them, by the same reasoning."""
+"""Those of the 1.7B model, by the same reasoning."""
 
 _SPECIALS = (
     *("<|endoftext|>", "<|im_start|>", "<|im_end|>"),
@@ -123,7 +123,7 @@ def make(
     directory: Path, size: str = "1b7", kind: str = "custom_voice", of: Dimensions = TINY
 ) -> None:
     """Write the model into ``directory``. ``size``: ``1b7``, or ``0b6``, which takes no
-    instructions; ``kind``: ``custom_voice``, or ``base``, which has no voices of its own."""
+    instructions. ``kind``: ``custom_voice``, or ``base``, which has no built-in voices."""
     import torch
     from qwen_tts.core.models import Qwen3TTSForConditionalGeneration
 
@@ -133,7 +133,7 @@ def make(
         torch.manual_seed(SEED)
         config = _config(ids, size, kind, of)
         model = Qwen3TTSForConditionalGeneration(config)
-        # Codes that differ from frame to frame, and an end that comes now and then.
+        # Codes that differ between frames, and an occasional end.
         with torch.no_grad():
             model.talker.codec_head.weight.normal_(0, of.spread)
             model.talker.codec_head.weight[of.codes].normal_(0, 2 * of.spread)
@@ -156,7 +156,7 @@ def make(
 
 
 def _tokenizer(directory: Path) -> dict[str, int]:
-    """A byte-level tokenizer without merges; gives the ids of its special tokens."""
+    """Make a byte-level tokenizer without merges; returns the ids of its special tokens."""
     from transformers import Qwen2TokenizerFast
     from transformers.models.gpt2.tokenization_gpt2 import bytes_to_unicode
 
@@ -183,7 +183,7 @@ def _config(ids: dict[str, int], size: str, kind: str, of: Dimensions) -> Any:
         "num_code_groups": GROUPS,
         "initializer_range": of.spread,
     }
-    # The last 1,024 ids of the talker are never drawn, but for the end.
+    # Of the talker's last 1,024 ids, only the end is ever drawn.
     special = of.codes
     languages = {name: special + 20 + at for at, name in enumerate(LANGUAGES)}
     voices = {name: special + 40 + at for at, name in enumerate(VOICES)}
@@ -232,7 +232,7 @@ def _config(ids: dict[str, int], size: str, kind: str, of: Dimensions) -> Any:
 
 
 def _mend(path: Path, kind: str) -> None:
-    """Saved with all its keys, the speaker encoder's configuration cannot be loaded."""
+    """Shorten the speaker encoder's configuration: saved with all its keys, it cannot be loaded."""
     config = json.loads(path.read_text(encoding="utf-8"))
     config["speaker_encoder_config"] = {"enc_dim": HIDDEN, "sample_rate": 24_000}
     path.write_text(json.dumps(config, indent=1), encoding="utf-8")
@@ -251,7 +251,7 @@ def _codec(directory: Path, of: Dimensions) -> None:
     config = Qwen3TTSTokenizerV2Config(
         encoder_config=dict(of.codec_encoder), decoder_config=dict(of.codec_decoder)
     )
-    # Published in float32, whatever the rest is in.
+    # Published in float32, whatever the rest's dtype.
     model = Qwen3TTSTokenizerV2Model(config).float().eval()
     with torch.no_grad():
         _make_audible(model.decoder, of.codes)
@@ -260,7 +260,7 @@ def _codec(directory: Path, of: Dimensions) -> None:
 
 
 def _make_audible(decoder: Any, values_of_code: int) -> None:
-    """As it is made, the codec is exactly silent."""
+    """Scale the codec's output, which is exactly silent with its initial weights."""
     import torch
 
     for name, values in decoder.named_parameters():
@@ -278,7 +278,7 @@ def _make_audible(decoder: Any, values_of_code: int) -> None:
 
 
 def _unclipped(decoder: Any, codes: Any) -> Any:
-    """What the last layer gives, before it is cut off at 1."""
+    """The last layer's output before it is clipped at 1."""
     found: list[Any] = []
     hook = decoder.decoder[-1].register_forward_hook(lambda *each: found.append(each[2]))
     decoder(codes)
