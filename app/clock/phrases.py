@@ -54,6 +54,7 @@ class Phrases:
         names["<days>"] = f"(?P<days>{self._times.days})"
         for name, line in macros.items():
             names[name] = words.pattern(line, names)
+        self._first = re.compile(rf"(?<!\S){names['<due>']}")
         self._before = re.compile(f"{names['<polite>']}*")
         self._behind = re.compile(rf"(?<!\S){names['<polite>']}*$")
         self._rules = [
@@ -84,7 +85,7 @@ class Phrases:
         for tool, rule in self._rules:
             if not (match := rule.fullmatch(words, *part)):
                 continue
-            arguments = self._arguments(tool, match.groupdict(), now)
+            arguments = self._arguments(tool, match, now)
             if arguments is not None:
                 return tool.partition(":")[0], json.dumps(
                     _text(tokens, match) | arguments, ensure_ascii=False
@@ -92,15 +93,18 @@ class Phrases:
         return None
 
     def _arguments(
-        self, tool: str, groups: Mapping[str, str | None], now: datetime
+        self, tool: str, match: re.Match[str], now: datetime
     ) -> dict[str, object] | None:
         """All but the text; ``None``: the time cannot be understood, or is years away."""
         name, _, kind = tool.partition(":")
+        groups = match.groupdict()
         arguments: dict[str, object] = {"kind": kind} if name == "cancel_timer" else {}
         if length := groups.get("length"):
             arguments["seconds"] = seconds = self._seconds(length)
             if seconds > LONGEST_S:
                 return None
+        if groups.get("text") and self._times_in(match.string[match.start("text") :], length) > 1:
+            return None  # "to call Anna at five and Tom at six"
         if when := groups.get("when"):
             when = (groups.get("days") or "") + when
             at = self._times.moment(when, now, _USUAL[tool])
@@ -110,6 +114,11 @@ class Phrases:
                 return None
             arguments |= {"time": f"{at:%H:%M}", "date": f"{at:%Y-%m-%d}"}
         return arguments
+
+    def _times_in(self, words: str, length: str | None) -> int:
+        """Not days, nor "at a shop"; if something is due after a ``length``, nor times of day."""
+        found = self._first.finditer(words)
+        return sum(bool(m["length"] or (not length and re.search(r"\b\d", m[0]))) for m in found)
 
     def _seconds(self, length: str) -> int:
         seconds = smaller = 0.0

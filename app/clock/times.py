@@ -50,13 +50,13 @@ class TimePatterns:
             "<word>": r"\S+",
             "<nth>": r"\d+\S*",
             "<h>": words.number,
-            "<m>": words.number,
+            "<m>": r"\d+",
             "<mm>": r"[0-5]\d",
         }
         marked = names | {
             "<weekday>": r"w(?P<weekday>\d)",
             "<h>": f"(?P<h>{words.number})",
-            "<m>": f"(?P<m>{words.number})",
+            "<m>": r"(?P<m>\d+)",
             "<mm>": r"(?P<m>[0-5]\d)",
         }
         days = [

@@ -163,6 +163,13 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Add five minutes to the timer": UNCLEAR,
         "Set a timer for 1 hour 30": timer(5400),
         "Set an alarm for six in the evening on Sunday": alarm("18:00"),
+        "Remind me to call mum at five and dad at six": UNCLEAR,
+        "Remind me to leave at five, no, at six": UNCLEAR,
+        "Remind me to heat soup in ten minutes and rice in twenty minutes": UNCLEAR,
+        "Remind me about the call at three in ten minutes": remind(
+            "the call at three", seconds=600
+        ),
+        "Remind me to eat at a restaurant at six": remind("eat at a restaurant", **at("18:00")),
     },
     "de": {
         "Stell einen Timer auf fünf Minuten.": timer(300),
@@ -240,6 +247,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Erinnere mich morgen Mittag um eins an den Arzt": remind("den arzt", **at("13:00", 29)),
         "Erinnere mich um drei Uhr nachts an X": remind("x", **at("03:00", 29)),
         "Stell einen Timer auf eine Stunde dreißig": timer(5400),
+        "Erinnere mich an Mama um fünf und an Papa um sechs": UNCLEAR,
     },
     "fr": {
         "Mets un minuteur de cinq minutes.": timer(300),
@@ -306,6 +314,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Rappelle-moi d'être à l'école à midi": remind("être à l'école", **at("12:00", 29)),
         "Mets un minuteur de 1 heure 30": timer(5400),
         "Rappelle-moi vendredi prochain à neuf heures d'appeler": UNCLEAR,
+        "Rappelle-moi d'appeler Paul à cinq heures et Anne à six heures": UNCLEAR,
     },
     "es": {
         "Pon un temporizador de cinco minutos.": timer(300),
@@ -358,6 +367,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Pon una alarma a las doce de la noche": alarm("00:00"),
         "Pon una alarma a las siete treinta": alarm("07:30"),
         "¿Me puedes despertar a las siete?": alarm("07:00"),
+        "Recuérdame llamar a Ana a las cinco y a Paula a las seis": UNCLEAR,
     },
     "it": {
         "Imposta un timer di cinque minuti.": timer(300),
@@ -404,6 +414,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Svegliami domattina alle sei e mezza": alarm("06:30"),
         "Ricordami venerdì prossimo alle nove di chiamare": UNCLEAR,
         "Mi puoi ricordare di uscire alle nove": remind("uscire", **at("21:00")),
+        "Ricordami di chiamare Anna alle cinque e Paola alle sei": UNCLEAR,
+        "Ricordami alle nove un appuntamento": UNCLEAR,
     },
     "nl": {
         "Zet een timer op vijf minuten.": timer(300),
@@ -449,6 +461,10 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Herinner me volgende vrijdag om negen uur aan oma": UNCLEAR,
         "Herinner me eraan om oma te bellen om negen uur": remind("oma te bellen", **at("21:00")),
         "Zet een timer van twee en een half uur": timer(9000),
+        "Herinner me aan Anna om vijf uur en aan Tom om zes uur": UNCLEAR,
+        "Herinner me eraan dat ik om negen uur een afspraak heb": remind(
+            "ik een afspraak heb", **at("21:00")
+        ),
     },
     "pt": {
         "Põe um temporizador de cinco minutos.": timer(300),
@@ -490,6 +506,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Lembra-me de ligar na próxima sexta às nove": UNCLEAR,
         "Lembra-me hoje à noite às nove de sair": remind("sair", **at("21:00")),
         "Me lembre de ligar para o João às 15h": remind("ligar para o joão", **at("15:00")),
+        "Lembra-me de ligar à Ana às cinco e ao Rui às seis": UNCLEAR,
     },
 }
 
