@@ -9,13 +9,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 
-from app.clock.notation import Notation, any_of, entries
+from app.clock.notation import Notation, any_of, entries, plain
 from app.clock.timers import LONGEST_S
 from app.clock.times import TimePatterns, Usual
 from pipeline.waking.calls import Calls
 
 Call = tuple[str, str]
 """The tool and its arguments, as JSON."""
+Tokens = list[tuple[str, str]]
+"""Each word, as it was said and with digits."""
 MOST_CHARS = 300
 UNCLEAR = "unclear"
 """The tool for what is about timers, and is not understood."""
@@ -54,6 +56,7 @@ class Phrases:
         names["<days>"] = f"(?P<days>{self._times.days})"
         for name, line in macros.items():
             names[name] = words.pattern(line, names)
+        self._uh = re.compile(rf"(?<!\S){names['<uh>']}")
         self._first = re.compile(rf"(?<!\S){names['<due>']}")
         self._before = re.compile(f"{names['<polite>']}*")
         self._behind = re.compile(rf"(?<!\S){names['<polite>']}*$")
@@ -78,12 +81,14 @@ class Phrases:
 
     def call(self, text: str, now: datetime) -> Call | None:
         """``now``: local time."""
-        tokens = self._words.tokens(text) if len(text) <= MOST_CHARS else []
-        words = "".join(f"{digits} " for _, digits in tokens)
-        before, behind = self._before.match(words), self._behind.search(words)
-        part = before.end() if before else 0, behind.start() if behind else len(words)
+        said = self._uh.sub("", f"{plain(text)} ") if len(text) <= MOST_CHARS else ""
+        tokens = self._without_polite(self._words.tokens(said))
+        if when := self._first.match(_joined(tokens)):  # "at five remind me to call": time last
+            n = when[0].count(" ")
+            tokens = self._without_polite(tokens[n:]) + tokens[:n]
+        words = _joined(tokens)
         for tool, rule in self._rules:
-            if not (match := rule.fullmatch(words, *part)):
+            if not (match := rule.fullmatch(words)):
                 continue
             arguments = self._arguments(tool, match, now)
             if arguments is not None:
@@ -91,6 +96,12 @@ class Phrases:
                     _text(tokens, match) | arguments, ensure_ascii=False
                 )
         return None
+
+    def _without_polite(self, tokens: Tokens) -> Tokens:
+        words = _joined(tokens)
+        before, behind = self._before.match(words), self._behind.search(words)
+        first, last = before.end() if before else 0, behind.start() if behind else len(words)
+        return tokens[words.count(" ", 0, first) : words.count(" ", 0, last)]
 
     def _arguments(
         self, tool: str, match: re.Match[str], now: datetime
@@ -165,7 +176,11 @@ class PlainRequests:
         return None if call and call[0] == UNCLEAR and able else call
 
 
-def _text(tokens: Sequence[tuple[str, str]], match: re.Match[str]) -> dict[str, object]:
+def _joined(tokens: Tokens) -> str:
+    return "".join(f"{digits} " for _, digits in tokens)
+
+
+def _text(tokens: Tokens, match: re.Match[str]) -> dict[str, object]:
     """The argument of this name, with the numbers of the text as they were said."""
     said: list[str] = []
     for group in _TEXT:

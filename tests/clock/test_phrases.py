@@ -170,6 +170,12 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
             "the call at three", seconds=600
         ),
         "Remind me to eat at a restaurant at six": remind("eat at a restaurant", **at("18:00")),
+        "Set a timer for, uh, ten minutes": timer(600),
+        "Remind me please to um call mum at five": remind("call mum", **at("17:00")),
+        "In ten minutes please remind me to eat": remind("eat", seconds=600),
+        "Okay, tomorrow at eight can you wake me up": alarm("08:00"),
+        "At six I set an alarm": None,
+        "In five minutes stop the timer": UNCLEAR,
     },
     "de": {
         "Stell einen Timer auf fünf Minuten.": timer(300),
@@ -248,6 +254,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Erinnere mich um drei Uhr nachts an X": remind("x", **at("03:00", 29)),
         "Stell einen Timer auf eine Stunde dreißig": timer(5400),
         "Erinnere mich an Mama um fünf und an Papa um sechs": UNCLEAR,
+        "Stell, äh, bitte den Wecker auf sieben": alarm("07:00"),
+        "Morgen um acht weck mich bitte": alarm("08:00"),
     },
     "fr": {
         "Mets un minuteur de cinq minutes.": timer(300),
@@ -315,6 +323,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Mets un minuteur de 1 heure 30": timer(5400),
         "Rappelle-moi vendredi prochain à neuf heures d'appeler": UNCLEAR,
         "Rappelle-moi d'appeler Paul à cinq heures et Anne à six heures": UNCLEAR,
+        "Mets, euh, un minuteur de dix minutes": timer(600),
+        "Dans dix minutes, rappelle-moi d'appeler Paul": remind("appeler paul", seconds=600),
     },
     "es": {
         "Pon un temporizador de cinco minutos.": timer(300),
@@ -368,6 +378,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Pon una alarma a las siete treinta": alarm("07:30"),
         "¿Me puedes despertar a las siete?": alarm("07:00"),
         "Recuérdame llamar a Ana a las cinco y a Paula a las seis": UNCLEAR,
+        "Pon, eh, por favor un temporizador de diez minutos": timer(600),
+        "Mañana a las siete despiértame": alarm("07:00"),
     },
     "it": {
         "Imposta un timer di cinque minuti.": timer(300),
@@ -415,6 +427,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Ricordami venerdì prossimo alle nove di chiamare": UNCLEAR,
         "Mi puoi ricordare di uscire alle nove": remind("uscire", **at("21:00")),
         "Ricordami di chiamare Anna alle cinque e Paola alle sei": UNCLEAR,
+        "Metti per favore un timer di dieci minuti": timer(600),
+        "Alle cinque ricordami di chiamare Anna": remind("chiamare anna", **at("17:00")),
         "Ricordami alle nove un appuntamento": UNCLEAR,
     },
     "nl": {
@@ -465,6 +479,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Herinner me eraan dat ik om negen uur een afspraak heb": remind(
             "ik een afspraak heb", **at("21:00")
         ),
+        "Zet, eh, alsjeblieft een timer op tien minuten": timer(600),
+        "Over tien minuten herinner me aan de pizza": remind("de pizza", seconds=600),
     },
     "pt": {
         "Põe um temporizador de cinco minutos.": timer(300),
@@ -507,6 +523,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Lembra-me hoje à noite às nove de sair": remind("sair", **at("21:00")),
         "Me lembre de ligar para o João às 15h": remind("ligar para o joão", **at("15:00")),
         "Lembra-me de ligar à Ana às cinco e ao Rui às seis": UNCLEAR,
+        "Põe, hum, um temporizador de dez minutos": timer(600),
     },
 }
 
