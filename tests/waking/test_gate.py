@@ -139,6 +139,8 @@ def test_calls_and_farewells(text: str, called: bool, aside: Aside | None) -> No
         *("Buenas noches, Reachy.", "Bueno, eso es todo por hoy, gracias.", "Olvídalo."),
         *("Bonne nuit, Reachy.", "Non, c'est tout, merci beaucoup.", "Allez, bonne nuit."),
         *("Bene, buonanotte, Reachy.", "No, grazie, è tutto per oggi.", "Goedenacht en tot morgen"),
+        *("Okay, nevermind.", "You can stop listening now.", "That's it for today, thanks."),
+        *("Das wäre alles, danke.", "Nada más, gracias.", "Non, oublie ça.", "Esquece."),
         *("Boa noite, Reachy.", "Não, obrigado, isso é tudo.", "Então é só isso, por favor."),
     ],
 )
@@ -150,6 +152,7 @@ def test_what_stands_around_a_farewell(text: str) -> None:
     "text",
     [
         *("That's all right.", "No, that's all wrong!", "That's all okay.", "Why never mind?"),
+        *("That's it!", "We're done.", "Don't forget it.", "Forget it, tell me a joke."),
         *("Never go to sleep.", "Don't stop listening, please.", "When is good night?"),
         *("Das ist alles falsch.", "Das ist alles richtig.", "Das ist alles gut."),
         *("C'est tout bon.", "C'est tout faux.", "Ne va jamais dormir.", "Eso es todo mentira."),
