@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import cache
+from math import inf
 
 from app.clock.notation import Notation, any_of, entries, plain
 from app.clock.timers import LONGEST_S
@@ -111,9 +112,10 @@ class Phrases:
         groups = match.groupdict()
         arguments: dict[str, object] = {"kind": kind} if name == "cancel_timer" else {}
         if length := groups.get("length"):
-            arguments["seconds"] = seconds = self._seconds(length)
-            if seconds > LONGEST_S:
+            seconds = self._seconds(length)
+            if seconds is None or seconds > LONGEST_S:
                 return None
+            arguments["seconds"] = seconds
         if groups.get("text") and self._times_in(match.string[match.start("text") :], length) > 1:
             return None  # "to call Anna at five and Tom at six"
         if when := groups.get("when"):
@@ -131,18 +133,21 @@ class Phrases:
         found = self._first.finditer(words)
         return sum(bool(m["length"] or (not length and re.search(r"\b\d", m[0]))) for m in found)
 
-    def _seconds(self, length: str) -> int:
-        seconds = smaller = 0.0
+    def _seconds(self, length: str) -> int | None:
+        """``None``: of units that do not get smaller, such as "five minutes, ten minutes"."""
+        seconds, last, smaller = 0.0, inf, 0.0
         for amount in self._amount.findall(length):
+            count, unit, smaller = 1.0, amount, 0.0
             if match := self._parts.fullmatch(amount):
                 number, half, unit, half_unit = match.groups()
                 count = self._words.value(number) + 0.5 * bool(half or half_unit)
-                seconds += count * self._units[unit]
                 smaller = self._units[unit] / 60
-            else:
-                seconds += self._units[amount]
-        last = length.split()[-1]  # "an hour thirty"
-        return round(seconds + (smaller * int(last) if last.isdigit() else 0))
+            if self._units[unit] >= last:
+                return None
+            last = self._units[unit]
+            seconds += count * last
+        said = length.split()[-1]  # "an hour thirty"
+        return round(seconds + (smaller * int(said) if said.isdigit() else 0))
 
 
 class PlainRequests:

@@ -206,6 +206,10 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Is the timer still running": LIST,
         "How long until the pasta timer is done": LIST,
         "What are timers?": None,
+        "Set a timer for five minutes, ten minutes": UNCLEAR,
+        "Set a five minute and a ten minute timer": UNCLEAR,
+        "Wake us at seven": alarm("07:00"),
+        "Don't let me forget to call mum at five": remind("call mum", **at("17:00")),
     },
     "de": {
         "Stell einen Timer auf fünf Minuten.": timer(300),
@@ -289,6 +293,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Stell keinen Timer auf zehn Minuten": UNCLEAR,
         "Mach keine Witze": None,
         "Mein Wecker um sieben": None,
+        "Weck mich um fünf, sieben": UNCLEAR,
+        "Weck uns um sieben": alarm("07:00"),
         "Kannst du mich um fünf daran erinnern, Anna anzurufen?": remind(
             "anna anzurufen", **at("17:00")
         ),
