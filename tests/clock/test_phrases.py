@@ -295,6 +295,9 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Mein Wecker um sieben": None,
         "Weck mich um fünf, sieben": UNCLEAR,
         "Weck uns um sieben": alarm("07:00"),
+        "Weckst du mich morgen um sieben?": alarm("07:00"),
+        "Stell morgen den Wecker auf sieben": alarm("07:00"),
+        "Was haben wir heute für ein Datum?": TIME,
         "Kannst du mich um fünf daran erinnern, Anna anzurufen?": remind(
             "anna anzurufen", **at("17:00")
         ),
@@ -376,6 +379,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Mets une alarme dans dix minutes": timer(600),
         "Tu peux me dire l'heure ?": TIME,
         "On est quel jour ?": TIME,
+        "Tu me réveilles à sept heures ?": alarm("07:00"),
         "Quels sont mes rappels ?": LIST,
     },
     "es": {
@@ -436,6 +440,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "¿Puedes decirme qué hora es?": TIME,
         "¿Cuáles son mis alarmas?": LIST,
         "Recuérdame quién eres": None,
+        "¿Me recuerdas a las cinco llamar a Ana?": remind("llamar a ana", **at("17:00")),
+        "Me recuerdas a mi abuela": None,
     },
     "it": {
         "Imposta un timer di cinque minuti.": timer(300),
@@ -489,6 +495,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Metti una sveglia tra dieci minuti": timer(600),
         "Scusa, mi puoi dire che ore sono?": TIME,
         "Che sveglie ho?": LIST,
+        "Mi metti un timer di un'ora?": timer(3600),
+        "Mi ricordi mia nonna": None,
     },
     "nl": {
         "Zet een timer op vijf minuten.": timer(300),
@@ -547,6 +555,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         ),
         "Weet je hoe laat het is?": TIME,
         "Staat mijn wekker aan?": LIST,
+        "Zet morgen de wekker om zeven uur": alarm("07:00"),
+        "Wekker uit": cancel("alarm"),
     },
     "pt": {
         "Põe um temporizador de cinco minutos.": timer(300),
