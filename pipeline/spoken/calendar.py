@@ -7,14 +7,14 @@ import re
 from pipeline.spoken.numbers import cardinal, number, ordinal, year
 from pipeline.spoken.rules import full_stop, rule
 
-_MONTHS = [
+MONTHS = [
     *("January", "February", "March", "April", "May", "June", "July", "August"),
     *("September", "October", "November", "December"),
 ]
 _SHORT_MONTHS = {
-    **{name[:3]: name for name in _MONTHS},
+    **{name[:3]: name for name in MONTHS},
     "Sept": "September",
-    **{name: name for name in _MONTHS},
+    **{name: name for name in MONTHS},
 }
 _MONTH = rf"(?P<month>{'|'.join(sorted(_SHORT_MONTHS, key=len, reverse=True))})\b\.?"
 _DAYS = {
@@ -44,7 +44,8 @@ def _month_day(match: re.Match[str]) -> str:
 def _day_month(match: re.Match[str]) -> str:
     """ "21 Nov 2026" -> "the twenty-first of November, twenty twenty-six"."""
     last = f" to {ordinal(int(match['last']))}" if match["last"] else ""
-    date = f"the {ordinal(int(match['day']))}{last} of {_SHORT_MONTHS[match['month']]}"
+    the = match["the"] or "the "
+    date = f"{the}{ordinal(int(match['day']))}{last} of {_SHORT_MONTHS[match['month']]}"
     return date + _with_year(match)
 
 
@@ -56,7 +57,7 @@ def _month_first(day: int, month: int, years: str) -> str | None:
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
     full = int(years) + (2000 if len(years) == 2 else 0) if years else 0
-    return f"{_MONTHS[month - 1]} {ordinal(day)}" + (f", {year(full)}" if full else "")
+    return f"{MONTHS[month - 1]} {ordinal(day)}" + (f", {year(full)}" if full else "")
 
 
 def _iso(match: re.Match[str]) -> str:
@@ -97,10 +98,13 @@ DATES = (
         lambda m: _DAYS[m[1]],
     ),
     rule(rf"\b{_MONTH}\s(?:the\s)?{_DAY}{_TO_DAY}(?:(?=\sto\s)|{_YEAR})", lambda m: _month_day(m)),
-    rule(rf"(?<![\w.,:$/])(?:the\s)?{_DAY}{_TO_DAY}\s(?:of\s)?{_MONTH}{_YEAR}(?!\s\d)", _day_month),
+    rule(
+        rf"(?<![\w.,:$/])(?P<the>[Tt]he\s)?{_DAY}{_TO_DAY}\s(?:of\s)?{_MONTH}{_YEAR}(?!\s\d)",
+        _day_month,
+    ),
     rule(rf"\b{_MONTH},?\s(?P<year>1\d{{3}}|20\d\d)(?![\w:/-])", lambda m: _month_year(m)),
     rule(
-        r"(?P<on>\b(?:on|by|until|since|before|after|from)\s)?"
+        rf"(?P<on>\b(?:on|by|until|since|before|after|from|(?:{'|'.join(_DAYS.values())}),?)\s)?"
         r"(?<![\w/.])(?P<a>\d\d?)/(?P<b>\d\d?)(?![\w/])",
         _slashed_day,
     ),
@@ -150,6 +154,7 @@ def _with_seconds(match: re.Match[str]) -> str:
 
 
 TIMES = (
+    rule(r"(?<![\w:.,$])(\d\d?)\.([0-5]\d)(?=\s?[ap]\.?m\b)", r"\1:\2", any_case=True),
     rule(r"(?<![\w:.,])(\d\d?):(\d\d):(\d\d)(?:\.\d+)?(?![\w:])", _with_seconds),
     rule(
         rf"(?<![\w:.,])(?P<hour>\d\d?):(?P<minute>\d\d){_HALF}?(?:\sh\b|\so['’]clock)?(?![\w:])",

@@ -194,7 +194,7 @@ class _Words:
                 lambda m: short[m[1]] + (full_stop if m[1] in _AT_ENDS else last_stop)(m),
             ),
             rule(
-                rf"(?<![\w.])({any_of(titles)})\s+(?=(?:{title})*(?:d\w{{1,4}}\s(?:l[ao]s?\s)?)?[A-ZÄÖÜÉÀÁÓ])",
+                rf"(?<![\w.])({any_of(titles)})(?:\s+|(?<=\bSt)-|(?<=\bSte)-)(?=(?:{title})*(?:d\w{{1,4}}\s(?:l[ao]s?\s)?)?[A-ZÄÖÜÉÀÁÓ])",
                 lambda m: f"{titles[m[1]]} ",
             ),
             rule(r"(?<!\w)'(?=\d\d)", ""),

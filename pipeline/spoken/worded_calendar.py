@@ -37,7 +37,7 @@ class WordedCalendar:
             ),
             rule(
                 rf"{before}(?<![\d.,/])\b{day}(?P<sep>[./-])(?P<month>1[0-2]|0?[1-9])"
-                r"(?:(?P=sep)(?P<year>1\d{3}|20\d\d|\d\d)\b|\.(?=\s|$))(?![\d/])",
+                r"(?:(?P=sep)(?P<year>1\d{3}|20\d\d|\d\d)\b|\.(?=[\s,;:)]|$))(?![\d/])",
                 self._numeric_date,
             ),
             rule(
@@ -72,7 +72,7 @@ class WordedCalendar:
             spans,
             clock,
             rule(rf"{hour}\.{minute}{word}", self._time),
-            rule(rf"{hour}{word}\s?{minute}?(?!\w)", self._time),
+            rule(rf"{hour}{word}(?:\s?{minute}(?!\w|\smin))?(?!\w)", self._time),
         )
 
     def _date(self, day: int, month: str, year: str, before: str = "") -> str:

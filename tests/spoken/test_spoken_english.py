@@ -62,6 +62,8 @@ No. 5 is alive => number five is alive
 """
 
 YEARS_AND_DATES = """
+The 2nd of May => The second of May
+Sunday, 3/4 => Sunday, March fourth
 in 1999 => in nineteen ninety-nine
 in 2007 => in two thousand seven
 since 2026 => since twenty twenty-six
@@ -102,6 +104,7 @@ You may 5 times => You may five times
 """
 
 TIMES = """
+7.30 pm => seven thirty P M
 3:30 pm => three thirty P M
 3:30pm => three thirty P M
 at 7 o'clock => at seven o'clock

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.quick
 
 CASES = {
     "de": [
+        ("am Mo., 5.2., und", "am Montag, fünfter Februar, und"),
         ("1e5, 3,2e-5 m", "ein mal zehn hoch fünf, drei Komma zwei mal zehn hoch minus fünf Meter"),
         ("(030) 1234567", "null drei null, eins zwei drei vier fünf sechs sieben"),
         ("(2024) 12000 Menschen", "zweitausendvierundzwanzig, zwölftausend Menschen"),
@@ -140,6 +141,7 @@ CASES = {
         ("le 03/10/2026", "le trois octobre deux mille vingt-six"),
         ("la 2e fois, la 1re", "la deuxième fois, la première"),
         ("Ça coûte 5,50 €.", "Ça coûte cinq euros cinquante."),
+        ("1 h 30 min, St-Jean", "une heure trente minutes, Saint Jean"),
         ("20 °C à 80 %", "vingt degrés Celsius à quatre-vingts pour cent"),
         ("1 234 567 personnes", "un million deux cent trente-quatre mille cinq cent soixante-sept"
          " personnes"),
