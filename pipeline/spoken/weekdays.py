@@ -1,4 +1,4 @@
-"""Shortened days of the week: "Mo.–Fr." is "Montag bis Freitag". Pure."""
+"""Days and months with a dash between: "Mo.–Fr." is "Montag bis Freitag". Pure."""
 
 from __future__ import annotations
 
@@ -18,6 +18,18 @@ def short_days(language: str) -> dict[str, str]:
     """Without its full stop -> the day."""
     days = by_turns(words_of(language).get("days", ""))
     return days | {short.capitalize(): day for short, day in days.items()}
+
+
+def spans(names: Sequence[str], to: str, least: int = 3) -> Rule:
+    """A dash between two of ``names``, which may be shortened to the ``least`` letters."""
+    full = {each[:n].lower(): each for each in names for n in (*range(least, len(each)), len(each))}
+    one = "|".join(sorted(full, key=len, reverse=True))
+
+    def span(match: re.Match[str]) -> str:
+        first, last = (full[each.lower()] for each in match.group(1, 2))
+        return f"{first} {to} {last}{full_stop(match)}"
+
+    return rule(rf"\b({one})\.?\s?[-–—]\s?({one})\b(?![’'-])\.?", span, any_case=True)
 
 
 def weekdays(language: str, to: str, both: str) -> Sequence[Rule]:
@@ -43,6 +55,7 @@ def weekdays(language: str, to: str, both: str) -> Sequence[Rule]:
             rf"(?<![\w.])({_BEFORE}\s)?({day})\.(?=,?\s+[\da-zà-ÿ(]|,\s(?:{day})\b)",
             lambda m: (f"{m[1]}" if m[1] else "") + days[m[2]],
         ),
+        spans([*days.values(), *(f"{day}s" for day in days.values())], to, 99),
         rule(rf"(?<![\w.])({_BEFORE}\s)({day})\.", lambda m: m[1] + days[m[2]] + full_stop(m)),
         rule(rf"(?<![\w.])({day})(?=:?,?\s{_CLOCK})", lambda m: days[m[1]]),
     )

@@ -17,7 +17,7 @@ from pipeline.spoken.numbers import INDIAN, roman
 from pipeline.spoken.numerals import NUMERAL, Numerals
 from pipeline.spoken.punctuation import PAUSES, TYPED_GAPS, TYPOGRAPHY, grouping
 from pipeline.spoken.rules import Rule, any_of, apply, full_stop, last_stop, rule
-from pipeline.spoken.weekdays import weekdays
+from pipeline.spoken.weekdays import spans, weekdays
 from pipeline.spoken.worded_amounts import WordedAmounts
 from pipeline.spoken.worded_calendar import WordedCalendar
 from pipeline.spoken.wording import GERMAN, WORDINGS
@@ -187,6 +187,7 @@ class _Words:
         hosts = "com|org|net|de|fr|es|it|eu|io"
         return (
             *weekdays(self._language, self._w.to, self._w.signs["&"]),
+            spans(self._w.months, self._w.to),
             rule(r"(?<=\d\.)(?=[OU]G\b)", " "),
             rule(rf"(?<=[a-zäöüß])({any_of(ends) or '(?!)'})\.(?!\w)", lambda m: ends[m[1]]),
             rule(

@@ -225,6 +225,7 @@ Let $x = 5$; it costs $5. => Let x equals five; it costs five dollars.
 """
 
 DAYS_AND_SECTIONS = """
+Mondays-Fridays, Jan-Mar 2024 => Mondays to Fridays, January to March twenty twenty-four
 Mon.–Fri. 8 am–5 pm => Monday to Friday eight A M to five P M
 Open Mon-Fri, Sat. 9-12 => Open Monday to Friday, Saturday nine to twelve
 Tue/Thu => Tuesday, Thursday

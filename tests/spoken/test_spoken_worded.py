@@ -19,6 +19,7 @@ pytestmark = pytest.mark.quick
 CASES = {
     "de": [
         ("am Mo., 5.2., und", "am Montag, fünfter Februar, und"),
+        ("Montag-Freitag, Jan.–März", "Montag bis Freitag, Januar bis März"),
         ("1e5, 3,2e-5 m", "ein mal zehn hoch fünf, drei Komma zwei mal zehn hoch minus fünf Meter"),
         ("(030) 1234567", "null drei null, eins zwei drei vier fünf sechs sieben"),
         ("(2024) 12000 Menschen", "zweitausendvierundzwanzig, zwölftausend Menschen"),
@@ -140,6 +141,7 @@ CASES = {
         ("Le 1er mai 2026", "Le premier mai deux mille vingt-six"),
         ("le 03/10/2026", "le trois octobre deux mille vingt-six"),
         ("la 2e fois, la 1re", "la deuxième fois, la première"),
+        ("Lundi-vendredi, janv.-mars", "lundi à vendredi, janvier à mars"),
         ("Ça coûte 5,50 €.", "Ça coûte cinq euros cinquante."),
         ("1 h 30 min, St-Jean", "une heure trente minutes, Saint Jean"),
         ("20 °C à 80 %", "vingt degrés Celsius à quatre-vingts pour cent"),
@@ -261,6 +263,7 @@ CASES = {
         ("D. Pedro II", "Dom Pedro segundo"),
         ("912 345 678", "nove um dois, três quatro cinco, seis sete oito"),
         ("a 2.ª vez", "a segunda vez"),
+        ("segunda-sexta, segunda-feira", "segunda a sexta, segunda-feira"),
         ("3-4 dias", "três a quatro dias"),
         ("o Sr. Silva, p. ex.", "o senhor Silva, por exemplo."),
         ("-5 °C", "menos cinco graus Celsius"),
