@@ -17,7 +17,7 @@ _AT_ENDS = pairs(_WORDS["at_ends"])
 """These may end a sentence, with one full stop for both."""
 
 
-_ROMAN = r"(?:X{0,3}(?:IX|IV|V?I{0,3}))"
+_ROMAN = r"(?:(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3}))"
 
 
 def _initials(match: re.Match[str]) -> str:
@@ -79,6 +79,6 @@ def _roman_numeral(match: re.Match[str]) -> str:
 
 _VERB = re.compile(r"\s(?:am|was|think|have|had|will|would|can|could|do|did|know|see|say)\b")
 ROMAN_NUMERALS = (
-    rule(rf"\b({_RULERS}|{_COUNTED}) (?=[XVI])({_ROMAN})(?!\w|['’])", _roman_numeral),
+    rule(rf"\b({_RULERS}|{_COUNTED}) (?=L?[XVI])({_ROMAN})(?!\w|['’](?!s\b))", _roman_numeral),
 )
 """Only behind words that want a number. "I" is a word, and "MIX" is no number."""

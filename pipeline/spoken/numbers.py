@@ -75,7 +75,7 @@ def number(text: str) -> str:
 
 
 def roman(text: str) -> int:
-    """The value of a numeral of X, V and I."""
-    values = [{"X": 10, "V": 5, "I": 1}[sign] for sign in text]
+    """The value of a numeral of C, L, X, V and I."""
+    values = [{"C": 100, "L": 50, "X": 10, "V": 5, "I": 1}[sign] for sign in text]
     signs = zip(values, [*values[1:], 0], strict=True)
     return sum(-value if value < after else value for value, after in signs)

@@ -27,6 +27,12 @@ _FEWEST_DIGITS_OF_PHONES = 8
 _AT_ENDS = ("etc.", "usw.", "usf.", "u.v.m.", "ecc.", "enz.")
 """These end most of their sentences; behind others a capital may be a noun's or a name's."""
 _ROMAN = r"(?=[XVI])X{0,3}(?:IX|IV|V?I{0,3})"
+_RULERS = (
+    "Afonso|Alfonso|Carlos?|Charles|Elisabett?h?a?|Emanuele|Felipe|Fernando|Ferdinand|Filips|Franz"
+    "|Friedrich|Heinrich|Henri|Isabel|Jaime|João|José|Juan|Karel|Karl|Leopold|Louis|Ludwig|Luigi"
+    "|Manuel|Maria|Maximilian|Napoléon|Otto|Pedro|Philippe|Pio|Rudolf|Umberto|Wilhelm|Willem"
+)
+"""Behind these names, one letter is a number."""
 _WOMAN = r"\w+a|Isabel|Elisabeth|Margarethe?|Margrethe"
 _SIGNS_OF_PARTS = {"1/2": "½", "1/4": "¼", "3/4": "¾", "1/3": "⅓", "2/3": "⅔"}
 _SMALL = 2
@@ -222,7 +228,8 @@ class _Words:
                 lambda m: str(self._w.numbers.to_ordinal(roman(m[1]))),
             ),
             rule(
-                rf"\b([A-ZÉ][a-zà-ÿ]+)\s(?![IVX]\b)({_ROMAN})\b(\.)?(?!\w)",
+                rf"\b(?=(?:{_RULERS})\s(?!\w\.\s[A-Z])|\w+\s(?![IVX]\b))"
+                rf"([A-ZÉ][a-zà-ÿ]+)\s({_ROMAN})\b(\.)?(?!\w)",
                 self._ruler,
             ),
         )

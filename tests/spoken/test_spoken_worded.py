@@ -19,6 +19,7 @@ pytestmark = pytest.mark.quick
 CASES = {
     "de": [
         ("am Mo., 5.2., und", "am Montag, fünfter Februar, und"),
+        ("Karl V. war Kaiser, Karl V. Müller", "Karl der fünfte war Kaiser, Karl V. Müller"),
         ("Montag-Freitag, Jan.–März", "Montag bis Freitag, Januar bis März"),
         ("1e5, 3,2e-5 m", "ein mal zehn hoch fünf, drei Komma zwei mal zehn hoch minus fünf Meter"),
         ("(030) 1234567", "null drei null, eins zwei drei vier fünf sechs sieben"),
@@ -190,6 +191,7 @@ CASES = {
         ("Cuesta 5,50 €.", "Cuesta cinco euros con cincuenta."),
         ("21 km, 200 horas y 1 perro", "veintiún kilómetros, doscientas horas y un perro"),
         ("la 1ª vez, el 1.er piso", "la primera vez, el primer piso"),
+        ("Carlos I, Isabel I, Malcolm X", "Carlos primero, Isabel primera, Malcolm X"),
         ("El Sr. García, p. ej. Juan", "El señor García, por ejemplo Juan"),
         ("21 días", "veintiún días"),
         ("siglo XXI", "siglo veintiuno"),
