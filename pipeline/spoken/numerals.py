@@ -19,6 +19,11 @@ _FEMININE = {
 """The ends of numbers before nouns of which there is "une"."""
 
 
+def _accented(words: object) -> str:
+    """Italian "duemilaventitré": ``num2words`` forgets the accent above 1000."""
+    return re.sub(r"(?<=[ai])(?<!qua)tre$", "tré", str(words))
+
+
 class Numerals:
     def __init__(self, wording: Wording) -> None:
         self.wording = wording
@@ -27,7 +32,7 @@ class Numerals:
         """The gender follows from the article of ``one`` of the things, such as "une heure"."""
         if len(str(value)) > MOST_DIGITS:
             return self.digits(str(value))
-        text = str(self.wording.numbers.to_cardinal(value))
+        text = _accented(self.wording.numbers.to_cardinal(value))
         if not one:
             return text
         if value == 1:
@@ -60,7 +65,8 @@ class Numerals:
         return f"{self.wording.one_feminine if feminine else self.wording.one} "
 
     def year(self, value: int) -> str:
-        return str(self.wording.numbers.to_year(value)) if value >= 1000 else self.cardinal(value)
+        to_year = self.wording.numbers.to_year
+        return _accented(to_year(value)) if value >= 1000 else self.cardinal(value)
 
     def linked(self, first: str | None, link: str | None, last: str) -> str:
         """ "3.-5.", "3./4." and "3. und 4."."""

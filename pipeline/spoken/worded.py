@@ -101,7 +101,8 @@ class _Words:
         counts = after and after[1].lower() not in self._small_words
         counts = counts and not self._names.search(match.string[: match.start()])
         one = self._numerals.one(after[1]) if after and counts else ""
-        if re.fullmatch(r"1[1-9]\d\d", match[0]):
+        feminine = one[:3] in ("una", "uma") and after and after[1].endswith("as")
+        if re.fullmatch(r"1[1-9]\d\d", match[0]) and not feminine:
             return f" {self._numerals.year(int(match[0]))} "
         return f" {self._numerals.number(match[0], one)} "
 
@@ -244,6 +245,7 @@ class _Words:
 
     def _phones(self) -> Sequence[Rule]:
         return (
+            rule(r"(?<=\+)(\d{1,3})\s?\(0\)\s?(?=\d)", r"\1 0"),
             rule(r"(?<![\w+.,])(?<!\d\s)(?:\+|0)\d*(?:[\s/.-]{1,3}\d+)+(?!\w)", self._phone),
             rule(
                 r"(?<![\w.,])(?:\+\d{1,3}\s?)?\((?!(?:1\d|20)\d\d\))\d{2,4}\)\s?"

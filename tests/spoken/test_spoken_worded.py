@@ -19,6 +19,7 @@ pytestmark = pytest.mark.quick
 CASES = {
     "de": [
         ("am Mo., 5.2., und", "am Montag, fünfter Februar, und"),
+        ("+49 (0)30 12345", "plus vier neun, null drei null, eins zwei drei vier fünf"),
         ("Karl V. war Kaiser, Karl V. Müller", "Karl der fünfte war Kaiser, Karl V. Müller"),
         ("Montag-Freitag, Jan.–März", "Montag bis Freitag, Januar bis März"),
         ("1e5, 3,2e-5 m", "ein mal zehn hoch fünf, drei Komma zwei mal zehn hoch minus fünf Meter"),
@@ -189,6 +190,7 @@ CASES = {
         ("El 3 de octubre de 2026", "El tres de octubre de dos mil veintiséis"),
         ("el 3/10/2026", "el tres de octubre de dos mil veintiséis"),
         ("Cuesta 5,50 €.", "Cuesta cinco euros con cincuenta."),
+        ("1500 personas", "mil quinientas personas"),
         ("21 km, 200 horas y 1 perro", "veintiún kilómetros, doscientas horas y un perro"),
         ("la 1ª vez, el 1.er piso", "la primera vez, el primer piso"),
         ("Carlos I, Isabel I, Malcolm X", "Carlos primero, Isabel primera, Malcolm X"),
@@ -229,6 +231,7 @@ CASES = {
         ("la 2ª volta, il 3º piano", "la seconda volta, il terzo piano"),
         ("Il Sig. Rossi, ad es. 3,14", "Il signor Rossi, ad esempio tre virgola quattordici"),
         ("alle 7.05", "alle sette e cinque"),
+        ("nel 2023", "nel duemilaventitré"),
         ("alle 9.30-10.15", "alle nove e trenta a dieci e quindici"),
         ("gli anni '90", "gli anni novanta"),
         ("il XXI secolo", "il ventunesimo secolo"),
