@@ -89,6 +89,7 @@ def _power(match: re.Match[str]) -> str:
 
 
 MINUS = (
+    rule(r"(?<![\w.,])(\d+)\s?[-–]\s?(?=\d+[xX]\s(?:a\s|[a-z]{2}))", r"\1 to "),
     rule(rf"(?<![\w.,])(\d+(?:\.\d+)?)[xX](?!\w){NO_FACTOR}", lambda m: f"{number(m[1])} times"),
     minus("minus"),
     rule(r"(?<![^\s(=×÷+*/^<>≤≥≈~\"'])[-−](?=[$€£¥₹]?(?:\d|\.\d))(?!\d+-)", "minus "),

@@ -52,6 +52,12 @@ def _each(count: str | None, unit: str) -> str:
     return f"{number(count)} {many}" if count else one
 
 
+def _after_words(match: re.Match[str]) -> str:
+    """ "one half tsp", "one and a half lb" and "per m²"."""
+    one, many = _UNITS[match["unit"]]
+    return f"{match['words']} {many if match['words'].startswith('and') else one}"
+
+
 def _area_or_volume(match: re.Match[str]) -> str:
     """ "10 sq ft"."""
     kind = {"sq": "square", "cu": "cubic"}[match["kind"]]
@@ -76,6 +82,7 @@ UNITS = (
         r"(?<![\w.,])(?P<n>{n})\s?(?P<kind>sq|cu)\.?\s(?P<unit>ft|m|km|mi|yd|cm)\b\.?",
         _area_or_volume,
     ),
+    rule(r"(?<=°[CF])\s?/\s?(?=\d)", ", "),
     rule(r"(?<![\w.])({n})[\s-]?%", lambda m: f"{number(m[1])} percent"),
     rule(r"(?<![\w.])({n})\s?‰", lambda m: f"{number(m[1])} per thousand"),
     rule(r"(?<![\w.,])(\d+)k(?!\w)", lambda m: f"{number(m[1])} thousand"),
@@ -86,6 +93,11 @@ UNITS = (
         rf"(?:/(?:(?P<count>\d+)\s?)?(?P<per>{_EACH}))?(?![\w²³^°]|/\w|['’]\w)"
         r"(?:\.(?=\s[a-z]))?",
         _amount,
+    ),
+    rule(
+        r"(?P<words>\b(?:per|(?:and\sa|and\sone|one|two|three|five|seven)"
+        rf"\s(?:half|quarters?|thirds?|eighths?)))\s(?P<unit>{_UNIT})(?![\w²³/'’])",
+        _after_words,
     ),
     rule(
         rf"(?<=\w)/({'|'.join(_TIMES)})\b",

@@ -238,8 +238,9 @@ class _Words:
     def _fractions(self) -> Sequence[Rule]:
         parts = any_of(_SIGNS_OF_PARTS)
         return (
-            rule(rf"(?<![\d/.,])({parts})(?![\d/.,])", lambda m: _SIGNS_OF_PARTS[m[1]]),
+            rule(rf"(?<![\d/.,])({parts})(?![\d/]|[.,]\d)", lambda m: _SIGNS_OF_PARTS[m[1]]),
             rule(r"(?<=\d),[-–—]+(?!\d)", ""),
+            rule(r"(?<![\w.,])(\d{1,3})k(?![\w-])", r"\1.000"),
             rule(r"(?<=\d)\s?([½¼¾])", lambda m: _DECIMALS_OF[m[1]]),
         )
 

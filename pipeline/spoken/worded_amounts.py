@@ -7,12 +7,17 @@ from collections.abc import Sequence
 
 from pipeline.spoken.numerals import NUMERAL, Numerals
 from pipeline.spoken.rules import NO_FACTOR, Rule, any_of, full_stop, last_stop, minus, rule
+from pipeline.spoken.words import pairs
 
 _LARGE = (
     r"(?:(?:lakh\s)?(?:lakh|crore)s?|[Mm]il(?:l?ion[ei]|lionen|lions?|l[óo]n(?:es)?|h[ãõ](?:o|es)|joen)"
     r"|[Mm]il(?:li|i|j)ard(?:e|en|s|o|i)?|[Bb]il(?:h[ãõ](?:o|es)|liones)|(?:Mio|Mrd)\.?|ml[nd])"
 )
 """What thousands are counted in, between a currency and the end of its amount."""
+_HALVES = pairs(
+    "ein halb = eine halbe; un demi = une demi; medio = media; mezzo = mezza; meio = meia"
+)
+"""Before a feminine noun."""
 _WITH_CENTS = ("€", "EUR", "$", "USD", "US$")
 
 
@@ -24,6 +29,11 @@ class WordedAmounts:
     def amounts(self) -> Sequence[Rule]:
         units, money = any_of(self._w.units), any_of(self._w.currencies)
         return (
+            rule(r"(?<=°[CF])\s?/\s?(?=\d)", ", "),
+            rule(
+                rf"((?:{money})\s?{NUMERAL}|\d\s{self._w.times})/(?=[^\W\d_]{{3}})",
+                rf"\1 {self._w.per} ",
+            ),
             rule(
                 rf"(?<![\w.,])(?P<n>{NUMERAL})\s?(?!(?:{units})(?![\w/]))(?P<of>{units}|{money})/(?:(?P<count>\d+)\s?)?(?P<unit>{units})(?!\w)",
                 self._rate,
@@ -31,6 +41,11 @@ class WordedAmounts:
             rule(
                 rf"(?<![\w.,])(?P<n>{NUMERAL})\s?(?:(?P<unit>{units})|(?P<sign>{money}))/(?=[^\W\d_]{{3}})",
                 lambda m: f"{(self._amount if m['unit'] else self._money)(m)} {self._w.per} ",
+            ),
+            rule(rf"(?P<part>[½¼¾⅓⅔])\s?(?P<unit>{units})(?![\w²³/°'’])", self._part),
+            rule(
+                rf"(?<=\b{self._w.per}\s)(?P<unit>{units})(?![\w²³/'’])",
+                lambda m: self._noun(m["unit"]),
             ),
             rule(rf"(?<![\w.,])(?P<n>{NUMERAL})\s?(?P<sign>{money})(?!\w)", self._money),
             rule(
@@ -47,6 +62,7 @@ class WordedAmounts:
         money = any_of(self._w.currencies)
         amount = rf"(?:{money})?\s?{NUMERAL}\s?(?:{any_of(self._w.units)}|{money})?"
         return (
+            rule(r"(?<![\w.,])(\d+)\s?[–-]\s?(?=\d+\s?[x×]\s[a-zà-ÿ]{2})", rf"\1 {self._w.to} "),
             rule(r"(?<=\d)\s?[x×]\s?(?=\d)", f" {self._w.signs['×']} "),
             rule(rf"(?<=\d)\s?[x×](?!\w){NO_FACTOR}", f" {self._w.times} "),
             minus(self._w.minus),
@@ -62,10 +78,24 @@ class WordedAmounts:
         """ "deux euros", "deux millions d'euros"."""
         words = self._numerals.number(number, self._numerals.one(large) if large else one)
         words = f"{words} {large}" if large else words
-        of = self._w.of if re.search(r"[mb]il(?:l?i|l[óo]|h[ãõ])\w*$", words) else ""
-        if of == "de " and self._w.to == "à" and several[0] in "aeiou":
-            of = "d'"
-        return f"{words} {of}{several}"
+        counts_of = re.search(r"[mb]il(?:l?i|l[óo]|h[ãõ])\w*$", words)
+        return f"{words} {self._of(several) if counts_of else several}"
+
+    def _of(self, noun: str) -> str:
+        elided = self._w.of == "de " and self._w.to == "à" and noun[0] in "aeiouh"
+        return f"d'{noun}" if elided else f"{self._w.of}{noun}"
+
+    def _noun(self, unit: str) -> str:
+        return re.split(r"[ ']", self._w.units[unit][0], maxsplit=1)[1]
+
+    def _part(self, match: re.Match[str]) -> str:
+        """ "½ h" -> "une demi heure", "¾ l" -> "trois quarts de litre"."""
+        words, noun = self._w.signs[match["part"]], self._noun(match["unit"])
+        if match["part"] != "½":
+            return f"{words} {self._of(noun)}"
+        if re.match(r"(?:une|una|uma|eine)\s|un'", self._w.units[match["unit"]][0]):
+            words = _HALVES.get(words, words)
+        return f"{words} {noun}"
 
     def _amount(self, match: re.Match[str]) -> str:
         one, several = {**self._w.units, **self._w.currencies}[match["unit"]]
@@ -99,5 +129,4 @@ class WordedAmounts:
         amount = one if match["n"] == "1" else self._several(match["n"], one, several)
         if count := match["count"]:
             return f"{amount} {self._w.per} {self._several(count, *names[match['unit']])}"
-        each = re.split(r"[ ']", names[match["unit"]][0], maxsplit=1)[1]
-        return f"{amount} {self._w.per} {each}"
+        return f"{amount} {self._w.per} {self._noun(match['unit'])}"

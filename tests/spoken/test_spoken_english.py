@@ -239,6 +239,10 @@ I said no. I did. => I said no. I did.
 """
 
 UNITS = """
+1/2 tsp and 1 1/2 lb => one half teaspoon and one and a half pounds
+$5 per m², $60/yr => five dollars per square meter, sixty dollars per year
+350°F/180°C => three hundred fifty degrees Fahrenheit, one hundred eighty degrees Celsius
+2-3x a day => two to three times a day
 5% => five percent
 3.5 % => three point five percent
 5-10% => five to ten percent
@@ -336,12 +340,12 @@ CO₂ and x₁ => CO two and x one
 """
 
 NAMES_AND_CODES = """
+Elizabeth II's son => Elizabeth the second's son
+Super Bowl LVIII => Super Bowl fifty-eight
 e.g. this => for example this
 See, e.g., this one. => See, for example, this one.
 i.e. that => that is that
 cats, dogs, etc. => cats, dogs, et cetera.
-Elizabeth II's son => Elizabeth the second's son
-Super Bowl LVIII => Super Bowl fifty-eight
 cats, dogs, etc. are fine => cats, dogs, et cetera are fine
 cats vs. dogs => cats versus dogs
 Dr. Smith is here. => Doctor Smith is here.
