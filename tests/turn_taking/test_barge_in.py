@@ -143,36 +143,43 @@ ENCOURAGEMENTS = {
     "|Sorry for interrupting you, please go on with your story.|Sorry, that was the dog, go on."
     "|No, don't stop.|Hey Reachy, continue.|Please tell me more.|Could you please go on?|Read on."
     "|Continue the story.|Keep reading.|Tell me the rest.|What happened?|What happened after that?"
-    "|How does it end?|Sounds delightful.|It sounds magical.|Wait no, go on.|I said go on.",
+    "|How does it end?|Sounds delightful.|It sounds magical.|Wait no, go on.|I said go on."
+    "|I can imagine.|Love it.|Sorry, my phone. You were saying?",
     "de": "Mach weiter.|Erzähl weiter!|Ach nein.|Was für eine Geschichte!|Na klar.|Und dann?"
     "|Das gibt's doch nicht!|Wie aufregend!|Das hätte ich nicht gedacht.|Nicht wahr?"
     "|Entschuldigung, mach weiter.|Nein, erzähl weiter.|Schon gut, rede weiter.|Bitte lies weiter."
     "|Ich wollte dich nicht unterbrechen, erzähl weiter.|Kannst du weitererzählen?"
-    "|Mach mit der Geschichte weiter.|Hör nicht auf.|Nein, weiter.|Ich will den Rest hören.",
+    "|Mach mit der Geschichte weiter.|Hör nicht auf.|Nein, weiter.|Ich will den Rest hören."
+    "|Unfassbar.|Ist ja irre.|Echt jetzt?|Sorry, ich musste niesen, erzähl nur.",
     "fr": "Vas-y.|Oh non !|C’est pas vrai !|Quelle histoire !|Oui, continue.|Et alors ?"
     "|Quelle fille courageuse !|C'est passionnant.|Je m'en doutais."
     "|Pardon, continue.|Non, continue.|Désolé, vas-y.|Ce n'est rien, continue.|Ça fait peur."
     "|S'il te plaît, raconte la suite.|Peux-tu continuer ?|Continue l'histoire.|Ne t'arrête pas."
-    "|Je ne voulais pas t'interrompre, continue.|Qu'est-ce qui s'est passé après ça ?",
+    "|Je ne voulais pas t'interrompre, continue.|Qu'est-ce qui s'est passé après ça ?"
+    "|Fantastique !|Tant mieux pour lui.|Pardon, j'ai éternué, continue.",
     "es": "Sigue.|¡No me digas!|Qué pena.|Sí, cuéntame más.|¿Y luego?"
     "|¡Qué ternura!|Me lo imaginaba.|Eso suena genial."
     "|Perdón, sigue.|No, sigue.|No, continúe.|No pasa nada, continúa.|Sigue leyendo.|No pares."
     "|Sigue con la historia.|Por favor, no te detengas.|¿Puedes seguir, por favor?|¿Cómo termina?"
-    "|Disculpe, continúe.|Cuéntame el resto.|¿Qué pasó después de eso?|Quiero saber el final.",
+    "|Disculpe, continúe.|Cuéntame el resto.|¿Qué pasó después de eso?|Quiero saber el final."
+    "|Impresionante.|Me alegro.",
     "it": "Vai avanti.|Ma no!|Che peccato.|Sì, continua.|Non ci credo!|E poi?"
     "|Che tenerezza!|Questo non lo sapevo."
     "|Scusa, continua.|No, vai avanti.|Lascia stare, continua.|Non fermarti.|Ti prego, continua."
     "|Continua la storia.|Per favore continua a raccontare.|Puoi continuare?|Come va a finire?"
-    "|Raccontami il resto.|Che cosa è successo dopo?|Non volevo interromperti, continua.",
+    "|Raccontami il resto.|Che cosa è successo dopo?|Non volevo interromperti, continua."
+    "|Stupendo!|Meno male.|Ah, ecco perché.",
     "nl": "Ga door.|Nee toch!|Wat leuk.|Vertel verder.|En toen?|Wat vreemd!|Dat klinkt spannend."
     "|Sorry, ga door.|Nee, ga maar verder.|Laat maar, vertel verder.|Hou niet op.|Lees verder."
     "|Alsjeblieft ga door.|Ga door met het verhaal.|Kun je verder vertellen?|Hoe loopt het af?"
-    "|Sorry dat ik je onderbrak, ga verder.|Vertel me de rest.|Wat gebeurde er daarna?",
+    "|Sorry dat ik je onderbrak, ga verder.|Vertel me de rest.|Wat gebeurde er daarna?"
+    "|Prachtig.|Gelukkig maar.|Sorry, dat was de bel, ga maar door.",
     "pt": "Continua.|Não acredito!|Que pena.|Conta mais.|E depois?|Que loucura!"
     "|Faz todo o sentido."
     "|Desculpa, continua.|Não, continua.|Não, continue.|Deixa lá, continua.|Não pare.|Prossiga."
     "|Continua a história.|Por favor, conta mais.|Pode continuar, por favor.|Como é que acaba?"
-    "|Não queria interromper, continua.|Conta o resto.|O que aconteceu depois disso?",
+    "|Não queria interromper, continua.|Conta o resto.|O que aconteceu depois disso?"
+    "|Fantástico!|Ainda bem.",
 }
 MEANT = {
     "en": "Go back.|No.|No, not that one.|Tell me the time.|Tell me more about cats.|What is that?"
@@ -181,26 +188,32 @@ MEANT = {
     "|Sorry?|Sorry, stop.|Sorry, no.|No, tell me the time.|No more.|No thanks.|Go on. No, stop."
     "|Never mind.|Please.|Please stop.|Please tell me a joke.|Can you stop?|Continue later.|Wait."
     "|Don't. Stop.|Don't go on.|That's not right.|That's false.|That's incorrect.|That's all."
-    "|That's a lie.|That's Paris.|Sounds false.|It sounds incorrect.|That's too loud.",
+    "|That's a lie.|That's Paris.|Sounds false.|It sounds incorrect.|That's too loud."
+    "|What a stupid answer.",
     "de": "Nein.|Geh schlafen.|Nein, nicht das.|Sag mir die Uhrzeit.|Schön, aber sei still."
     "|Wie spät ist es?|Das ist nicht wahr."
     "|Bitte hör auf.|Entschuldigung, wie spät ist es?|Nein danke.|Nein, nicht weiter."
-    "|Das ist ja gelogen.|Das klingt verkehrt.|Das war alles.|Mach später weiter.|Wie bitte?",
+    "|Das ist ja gelogen.|Das klingt verkehrt.|Das war alles.|Mach später weiter.|Wie bitte?"
+    "|Was für eine blöde Antwort.",
     "fr": "Non.|Tais-toi.|Quelle heure est-il ?|C’est faux."
     "|Pardon ?|Pardon, arrête.|Non merci.|Ne continue pas.|Ça fait mal.|C'est tout.|Je veux plus."
-    "|C'est inexact.|Peux-tu arrêter ?|Raconte une autre histoire.|Continue plus tard.",
+    "|C'est inexact.|Peux-tu arrêter ?|Raconte une autre histoire.|Continue plus tard."
+    "|C'est incompréhensible.|Quelle réponse stupide.",
     "es": "Para.|No.|¿Qué hora es?|Cuéntame un chiste.|¿Qué dices?"
     "|Perdón, para.|No, para.|No siga.|No continúe.|Por favor, para.|No más.|No, gracias."
-    "|Eso es incorrecto.|Eso es todo.|Eso está mal.|Sigue mañana.|¿Puedes parar?|Luego.",
+    "|Eso es incorrecto.|Eso es todo.|Eso está mal.|Sigue mañana.|¿Puedes parar?|Luego."
+    "|Es incomprensible.",
     "it": "Fermati.|No.|Che ore sono?|Raccontami una barzelletta.|Che fai?"
     "|Scusa?|Scusa, fermati.|No, non continuare.|Per favore, fermati.|No grazie.|È tutto."
     "|Non è vero.|È errato.|Puoi smettere?|Continua domani.|Come va?|Che cos'è?",
     "nl": "Stop.|Nee.|Hoe laat is het?|Ga weg.|Wat betekent dat?"
     "|Sorry, stop.|Sorry?|Nee, niet verder.|Alsjeblieft stop.|Wat anders.|Dat is onjuist."
-    "|Dat is alles.|Nee bedankt.|Kun je stoppen?|Ga later verder.|Hoe gaat het?|Wat nu?",
+    "|Dat is alles.|Nee bedankt.|Kun je stoppen?|Ga later verder.|Hoe gaat het?|Wat nu?"
+    "|Wat een stom antwoord.",
     "pt": "Para.|Não.|Que horas são?|Conta uma piada.|Que dizes?"
     "|Desculpa, para.|Não, para.|Não continue.|Não, não continues.|Por favor, para.|É só isso."
-    "|Isso está errado.|Isso não é verdade.|Podes parar?|Não, obrigado.|Continua amanhã.",
+    "|Isso está errado.|Isso não é verdade.|Podes parar?|Não, obrigado.|Continua amanhã."
+    "|É incompreensível.",
 }
 
 
