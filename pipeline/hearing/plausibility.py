@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -140,7 +140,7 @@ def _is_credit(text: str, lexicon: Lexicon, sure: bool) -> bool:
     behind credits that take them (``*``): "Subtitles by Jane Doe"."""
     credits, courtesies = _phrases(lexicon.credits), _phrases(lexicon.courtesies)
     idle = {*chain(*credits), *lexicon.backchannels} - {*lexicon.commands} | {*chain(*courtesies)}
-    names = {word.lower() for word in _WORD.findall(text) if word.isdigit() or word != word.lower()}
+    names = {*chain(*map(plain_words, _names(text)))}
     found = False
     for words in map(plain_words, _SENTENCE_END.split(text)):
         at, known = 0, idle
@@ -155,6 +155,17 @@ def _is_credit(text: str, lexicon: Lexicon, sure: bool) -> bool:
             known = idle | names if credits.get(credit) else known
             at += len(credit) or 1
     return found
+
+
+def _names(text: str) -> Iterator[str]:
+    """What may name somebody: capitals, digits, addresses, and few letters without spaces."""
+    for token in text.split():
+        if re.search(r"\w\.\w", token):
+            yield token
+        for word in _WORD.findall(token):
+            few = len(word) <= tuning.NAME_LETTERS and _UNSPACED_LETTER.match(word)
+            if few or word.isdigit() or word != word.lower():
+                yield word
 
 
 @lru_cache(8)
