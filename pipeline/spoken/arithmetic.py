@@ -91,6 +91,7 @@ def _power(match: re.Match[str]) -> str:
 MINUS = (
     rule(r"(?<![\w.,])(\d+)\s?[-–]\s?(?=\d+[xX]\s(?:a\s|[a-z]{2}))", r"\1 to "),
     rule(rf"(?<![\w.,])(\d+(?:\.\d+)?)[xX](?!\w){NO_FACTOR}", lambda m: f"{number(m[1])} times"),
+    rule(r"(?<!\w)~\s?(?=[$€£¥₹]?\d)", "about "),
     minus("minus"),
     rule(r"(?<![^\s(=×÷+*/^<>≤≥≈~\"'])[-−](?=[$€£¥₹]?(?:\d|\.\d))(?!\d+-)", "minus "),
     rule(r"(?<=[\d)²³])\s+[-−]\s+(?=[\d(])(?!\d[\d.,]*\s?(?:[^\W\d_]{2}|%))", " minus "),
@@ -118,7 +119,6 @@ SUMS = (
     rule(r"(?<=[\w)])\s*\+\s*(?=[\w(])", " plus "),
     rule(r"(?<!\w)\+(?=[\w.])", "plus "),
     rule(r"(?<=\w)\+(?!\w)", " plus"),
-    rule(r"(?<!\w)~\s?(?=\d)", "about "),
     rule("∞", " infinity "),
     rule("π", " pi "),
 )

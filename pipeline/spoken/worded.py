@@ -23,6 +23,11 @@ from pipeline.spoken.worded_calendar import WordedCalendar
 from pipeline.spoken.wording import GERMAN, WORDINGS
 
 _FEWEST_DIGITS_OF_PHONES = 8
+_NUMBER = "Nummer|nummer|número|numéro|numero"
+_CODE = (
+    r"\b(?:code|pin|tan|codice|código|passwor[dt]|contraseña|wachtwoord|plz)"
+    r"(?:\s(?:ist|lautet|est|es|è|é|is|pin|número))*:?\s"
+)
 
 _AT_ENDS = ("etc.", "usw.", "usf.", "u.v.m.", "ecc.", "enz.")
 """These end most of their sentences; behind others a capital may be a noun's or a name's."""
@@ -89,7 +94,7 @@ class _Words:
         self._numerals = Numerals(self._w)
         self._calendar = WordedCalendar(self._numerals)
         self._amounts = WordedAmounts(self._numerals)
-        names = {*self._w.numbered.values(), self._w.signs["§"], "Satz", "Nummer"}
+        names = {*self._w.numbered.values(), self._w.signs["§"], "Satz", *_NUMBER.split("|")}
         self._names = re.compile(rf"\b(?:{any_of(names)})\s?$|§\s?$")
         """What may stand before the number of a paragraph, which counts nothing."""
         self._maths = {s: w for s, w in MATHS_WORDS[language].items() if s in _SIGNS_OF_MATHS}
@@ -160,6 +165,10 @@ class _Words:
             return match[0]
         plus = f"{self._w.signs['+']} " if match[0].startswith("+") else ""
         return plus + ", ".join(map(self._numerals.digits, re.findall(r"\d+", match[0])))
+
+    def _ratio(self, match: re.Match[str]) -> str:
+        first, second = map(self._numerals.number, match.groups())
+        return f"{first} {self._w.ratio} {second}"
 
     def _digit_groups(self, match: re.Match[str]) -> str:
         """Digits in groups that are not those of a large number."""
@@ -246,6 +255,11 @@ class _Words:
 
     def _phones(self) -> Sequence[Rule]:
         return (
+            rule(
+                rf"({_CODE})(\d{{3,8}})(?![\w%]|[.,:/]\d|\s?[€$%])",
+                lambda m: m[1] + self._numerals.digits(m[2]),
+                any_case=True,
+            ),
             rule(r"(?<=\+)(\d{1,3})\s?\(0\)\s?(?=\d)", r"\1 0"),
             rule(r"(?<![\w+.,])(?<!\d\s)(?:\+|0)\d*(?:[\s/.-]{1,3}\d+)+(?!\w)", self._phone),
             rule(
@@ -278,7 +292,7 @@ class _Words:
         return (
             rule(r"(?P<before>\bv|\b[Vv]ersi\w+\s)(?P<n>\d+(?:\.\d+)+)(?!\w)", self._dotted),
             rule(r"(?P<before>(?<![\w.,]))(?P<n>\d+(?:\.\d+){2,})(?!\w|,\d)", self._dotted),
-            rule(r"(?<![\d:])(\d{1,3}):(?=\d{1,3}(?![:\d]))", rf"\1 {self._w.ratio} "),
+            rule(r"(?<![\d:])(\d{1,3}):(\d{1,3})(?![:\d])", self._ratio),
             *self._german_compounds(),
             *(rule(rf"(?<![\w.,])1\s(?={before})", one) for before, one in self._w.ones.items()),
             rule(rf"(?<![\d.,]){NUMERAL}(?!\d)", self._plain),

@@ -31,7 +31,7 @@ class WordedAmounts:
         return (
             rule(r"(?<=°[CF])\s?/\s?(?=\d)", ", "),
             rule(
-                rf"((?:{money})\s?{NUMERAL}|\d\s{self._w.times})/(?=[^\W\d_]{{3}})",
+                rf"((?:{money})\s?{NUMERAL}|\d\s{self._w.times})\s?/(?=[^\W\d_]{{3}})",
                 rf"\1 {self._w.per} ",
             ),
             rule(
@@ -65,6 +65,7 @@ class WordedAmounts:
             rule(r"(?<![\w.,])(\d+)\s?[–-]\s?(?=\d+\s?[x×]\s[a-zà-ÿ]{2})", rf"\1 {self._w.to} "),
             rule(r"(?<=\d)\s?[x×]\s?(?=\d)", f" {self._w.signs['×']} "),
             rule(rf"(?<=\d)\s?[x×](?!\w){NO_FACTOR}", f" {self._w.times} "),
+            rule(rf"(?<!\w)~\s?(?=(?:{money})?\s?\d)", f"{self._w.signs['≈']} "),
             minus(self._w.minus),
             rule(rf"(?<![^\s(=×÷+*/^<>≈~\"'])[-−](?=(?:{money})?\d)", f"{self._w.minus} "),
             rule(rf"(?<=\d)\s+[-−]\s+(?=\d)(?!{amount}\s?[^\W\d_]{{2}})", f" {self._w.minus} "),

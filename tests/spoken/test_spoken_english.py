@@ -239,6 +239,7 @@ I said no. I did. => I said no. I did.
 """
 
 UNITS = """
+Drive ~200 km => Drive about two hundred kilometers
 1/2 tsp and 1 1/2 lb => one half teaspoon and one and a half pounds
 $5 per m², $60/yr => five dollars per square meter, sixty dollars per year
 350°F/180°C => three hundred fifty degrees Fahrenheit, one hundred eighty degrees Celsius

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.quick
 
 CASES = {
     "de": [
+        ("Code: 4829, der Code hat 9 Zeilen", "Code: vier acht zwei neun, der Code hat neun Zeilen"),
+        ("~5 km, 2:1 gegen Köln", "ungefähr fünf Kilometer, zwei zu eins gegen Köln"),
         ("am Mo., 5.2., und", "am Montag, fünfter Februar, und"),
         ("+49 (0)30 12345", "plus vier neun, null drei null, eins zwei drei vier fünf"),
         ("Karl V. war Kaiser, Karl V. Müller", "Karl der fünfte war Kaiser, Karl V. Müller"),
@@ -146,7 +148,7 @@ CASES = {
         ("Lundi-vendredi, janv.-mars", "lundi à vendredi, janvier à mars"),
         ("1/2 L, 3/4 h", "un demi litre, trois quarts d'heure"),
         ("2 c. à s. de sel", "deux cuillère à soupe de sel"),
-        ("3 fois/jour", "trois fois par jour"),
+        ("3 fois/jour, 2x/mois", "trois fois par jour, deux fois par mois"),
         ("Il est 15h30.", "Il est quinze heures trente."),
         ("À 1 h ou 21 h", "À une heure ou vingt et une heures"),
         ("Le 1er mai 2026", "Le premier mai deux mille vingt-six"),
@@ -263,6 +265,7 @@ CASES = {
         ("$E = mc^2$", "E uguale a m c al quadrato"),
     ],
     "pt": [
+        ("n.º 42 passa", "número quarenta e dois passa"),
         ("segunda-sexta, segunda-feira", "segunda a sexta, segunda-feira"),
         ("1/2 h, 3/4 l", "meia hora, três quartos de litro"),
         ("(11) 91234-5678 ou 91234-5678", "um um, nove um dois três quatro, cinco seis sete oito ou"
