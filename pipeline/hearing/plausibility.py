@@ -158,12 +158,12 @@ def _is_credit(text: str, lexicon: Lexicon, sure: bool) -> bool:
 
 
 def _names(text: str) -> Iterator[str]:
-    """What may name somebody: capitals, digits, addresses, and few letters without spaces."""
+    """What may name somebody: capitals, digits, addresses, and few letters without capitals."""
     for token in text.split():
         if re.search(r"\w\.\w", token):
             yield token
         for word in _WORD.findall(token):
-            few = len(word) <= tuning.NAME_LETTERS and _UNSPACED_LETTER.match(word)
+            few = word == word.upper() and len(word) <= tuning.NAME_LETTERS
             if few or word.isdigit() or word != word.lower():
                 yield word
 

@@ -78,7 +78,7 @@ weighs doubtful words: if all needed the first limit, P95 of its verdict would b
 FEW_WORDS, FEW_WORDS_S = 3, 0.4
 """Up to this many words are few; sound shorter than this holds no more."""
 NAME_LETTERS = 4
-"""Most letters of a Chinese name."""
+"""Most letters of a name in a script without capitals."""
 SURE_OF_COURTESY, COURTESY_S, COURTESY_WORD_S = 0.85, 0.9, 0.25
 """For "Thank you." the VAD must be this sure, and the sound no longer than the second and, for each
 word, the third."""
