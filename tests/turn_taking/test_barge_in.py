@@ -144,25 +144,26 @@ ENCOURAGEMENTS = {
     "|No, don't stop.|Hey Reachy, continue.|Please tell me more.|Could you please go on?|Read on."
     "|Continue the story.|Keep reading.|Tell me the rest.|What happened?|What happened after that?"
     "|How does it end?|Sounds delightful.|It sounds magical.|Wait no, go on.|I said go on."
-    "|I can imagine.|Love it.|Sorry, my phone. You were saying?",
+    "|I can imagine.|Love it.|That's my favourite part.|Just wow."
+    "|Sorry, my phone. You were saying?",
     "de": "Mach weiter.|Erzähl weiter!|Ach nein.|Was für eine Geschichte!|Na klar.|Und dann?"
     "|Das gibt's doch nicht!|Wie aufregend!|Das hätte ich nicht gedacht.|Nicht wahr?"
     "|Entschuldigung, mach weiter.|Nein, erzähl weiter.|Schon gut, rede weiter.|Bitte lies weiter."
     "|Ich wollte dich nicht unterbrechen, erzähl weiter.|Kannst du weitererzählen?"
     "|Mach mit der Geschichte weiter.|Hör nicht auf.|Nein, weiter.|Ich will den Rest hören."
-    "|Unfassbar.|Ist ja irre.|Echt jetzt?|Sorry, ich musste niesen, erzähl nur.",
+    "|Unfassbar.|Kein Wunder.|Ist ja irre.|Echt jetzt?|Sorry, ich musste niesen, erzähl nur.",
     "fr": "Vas-y.|Oh non !|C’est pas vrai !|Quelle histoire !|Oui, continue.|Et alors ?"
     "|Quelle fille courageuse !|C'est passionnant.|Je m'en doutais."
     "|Pardon, continue.|Non, continue.|Désolé, vas-y.|Ce n'est rien, continue.|Ça fait peur."
     "|S'il te plaît, raconte la suite.|Peux-tu continuer ?|Continue l'histoire.|Ne t'arrête pas."
     "|Je ne voulais pas t'interrompre, continue.|Qu'est-ce qui s'est passé après ça ?"
-    "|Fantastique !|Tant mieux pour lui.|Pardon, j'ai éternué, continue.",
+    "|Fantastique !|Pas étonnant.|Tant mieux pour lui.|Pardon, j'ai éternué, continue.",
     "es": "Sigue.|¡No me digas!|Qué pena.|Sí, cuéntame más.|¿Y luego?"
     "|¡Qué ternura!|Me lo imaginaba.|Eso suena genial."
     "|Perdón, sigue.|No, sigue.|No, continúe.|No pasa nada, continúa.|Sigue leyendo.|No pares."
     "|Sigue con la historia.|Por favor, no te detengas.|¿Puedes seguir, por favor?|¿Cómo termina?"
     "|Disculpe, continúe.|Cuéntame el resto.|¿Qué pasó después de eso?|Quiero saber el final."
-    "|Impresionante.|Me alegro.",
+    "|Impresionante.|No me extraña.|Me alegro.",
     "it": "Vai avanti.|Ma no!|Che peccato.|Sì, continua.|Non ci credo!|E poi?"
     "|Che tenerezza!|Questo non lo sapevo."
     "|Scusa, continua.|No, vai avanti.|Lascia stare, continua.|Non fermarti.|Ti prego, continua."
@@ -179,7 +180,7 @@ ENCOURAGEMENTS = {
     "|Desculpa, continua.|Não, continua.|Não, continue.|Deixa lá, continua.|Não pare.|Prossiga."
     "|Continua a história.|Por favor, conta mais.|Pode continuar, por favor.|Como é que acaba?"
     "|Não queria interromper, continua.|Conta o resto.|O que aconteceu depois disso?"
-    "|Fantástico!|Ainda bem.",
+    "|Fantástico!|Ainda bem.|Ui, que medo.",
 }
 MEANT = {
     "en": "Go back.|No.|No, not that one.|Tell me the time.|Tell me more about cats.|What is that?"
@@ -213,7 +214,7 @@ MEANT = {
     "pt": "Para.|Não.|Que horas são?|Conta uma piada.|Que dizes?"
     "|Desculpa, para.|Não, para.|Não continue.|Não, não continues.|Por favor, para.|É só isso."
     "|Isso está errado.|Isso não é verdade.|Podes parar?|Não, obrigado.|Continua amanhã."
-    "|É incompreensível.",
+    "|É incompreensível.|Mais curto.",
 }
 
 
