@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, product
 
 from pipeline.context import SessionContext
 from pipeline.engines.contract import Transcript
@@ -138,15 +138,15 @@ def _is_credit(text: str, lexicon: Lexicon, sure: bool) -> bool:
     """Whether a sentence begins like a credit of subtitles. A voice that is surely one has said
     the words, unless the text is nothing but credits, words that only agree or thank, and names
     behind credits that take them (``*``): "Subtitles by Jane Doe"."""
-    credits, courtesies = _phrases(lexicon.credits), _phrases(lexicon.courtesies)
-    idle = {*chain(*credits), *lexicon.backchannels} - {*lexicon.commands} | {*chain(*courtesies)}
+    credits, idle = _phrases(lexicon.credits), _idle(lexicon)
+    longest = max(map(len, credits), default=0)
     names = {*chain(*map(plain_words, _names(text)))}
     found = False
     for words in map(plain_words, _SENTENCE_END.split(text)):
         at, known = 0, idle
         while at < len(words):
-            begun = [each for each in credits if tuple(words[at : at + len(each)]) == each]
-            credit = max(begun, key=len, default=())
+            begun = (tuple(words[at : at + length]) for length in range(longest, 0, -1))
+            credit = next((each for each in begun if each in credits), ())
             if not credit and words[at] not in known:
                 if sure:
                     return False
@@ -169,9 +169,22 @@ def _names(text: str) -> Iterator[str]:
 
 
 @lru_cache(8)
+def _idle(lexicon: Lexicon) -> frozenset[str]:
+    credits, courtesies = _phrases(lexicon.credits), _phrases(lexicon.courtesies)
+    agreeing = {*chain(*credits), *lexicon.backchannels} - {*lexicon.commands}
+    return frozenset(agreeing.union(*courtesies))
+
+
+@lru_cache(8)
 def _phrases(texts: tuple[str, ...]) -> Mapping[tuple[str, ...], bool]:
-    """The words of each; whether names may follow."""
-    return {tuple(plain_words(each)): each.endswith("*") for each in texts}
+    """The words of each, with alternatives (|), and without what may be left out, in ( ); whether
+    names may follow."""
+    phrases: dict[tuple[str, ...], bool] = {}
+    for text in texts:
+        slots = (slot.replace("(", "|").strip(")").split("|") for slot in text.rstrip(" *").split())
+        for words in product(*slots):
+            phrases[tuple(plain_words(" ".join(words)))] = text.endswith("*")
+    return phrases
 
 
 def _is_repetition(words: list[str], lexicon: Lexicon, certainty: float) -> bool:
