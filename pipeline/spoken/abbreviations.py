@@ -60,7 +60,7 @@ def _is_street(match: re.Match[str]) -> bool:
 _RULERS = (
     "Henry|Louis|Charles|George|Edward|Richard|James|William|Elizabeth|Mary|John|Paul|Pius|Leo"
     "|Benedict|Gregory|Clement|Philip|Ferdinand|Frederick|Napoleon|Alexander|Nicholas|Peter"
-    "|Catherine|Ramses|Ramesses|Ptolemy|Otto|Friedrich|Wilhelm|Carl|Gustav|Christian"
+    "|Catherine|Ramses|Ramesses|Ptolemy|Otto|Friedrich|Wilhelm|Carl|Carlos|Felipe|Harald|Gustav|Christian"
 )
 _COUNTED = (
     "World War|Chapter|Part|Act|Scene|Volume|Book|Phase|Type|Stage|Level|Section|Article|Class"

@@ -55,7 +55,7 @@ def _mixed(match: re.Match[str]) -> str:
 
 
 FRACTIONS = (
-    rule(r"(\d)?\s?([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", lambda m: (f"{m[1]} " if m[1] else "") + _VULGAR[m[2]]),
+    rule(r"(?:(\d)\s?)?([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", lambda m: f"{m[1] or ''} {_VULGAR[m[2]]}"),
     rule(r"(?<![\w.,/-])(\d{1,4})\s(\d{1,2})/(\d{1,3})(?![\w/])", _mixed),
     rule(r"(?<![\w.,/])(\d{1,5})/(\d{1,4})(?![\w/]|\.\d)", _slash),
 )

@@ -200,6 +200,7 @@ def _second_year(first: str, second: str) -> str:
 
 
 YEARS = (
+    rule(r"(?<=\d0s)\s?[-–—]\s?['’]?([2-9]0)s\b", lambda m: f" to {_plural(cardinal(int(m[1])))}"),
     rule(r"(?<![\w.,$€£])([12]\d{2}0)['’]?s\b", lambda m: _plural(year(int(m[1])))),
     rule(r"(?<!\w)['’]([2-9]0)s\b", lambda m: _plural(cardinal(int(m[1])))),
     rule(

@@ -55,7 +55,7 @@ def _each(count: str | None, unit: str) -> str:
 def _after_words(match: re.Match[str]) -> str:
     """ "one half tsp", "one and a half lb" and "per m²"."""
     one, many = _UNITS[match["unit"]]
-    return f"{match['words']} {many if match['words'].startswith('and') else one}"
+    return f"{match['words']} {many if match['words'].startswith('and ') else one}"
 
 
 def _area_or_volume(match: re.Match[str]) -> str:
@@ -95,7 +95,7 @@ UNITS = (
         _amount,
     ),
     rule(
-        r"(?P<words>\b(?:per|(?:and\sa|and\sone|one|two|three|five|seven)"
+        r"(?P<words>\b(?:per|(?:and\sa|one|two|three|five|seven)"
         rf"\s(?:half|quarters?|thirds?|eighths?)))\s(?P<unit>{_UNIT})(?![\w²³/'’])",
         _after_words,
     ),

@@ -25,8 +25,8 @@ from pipeline.spoken.wording import GERMAN, WORDINGS
 _FEWEST_DIGITS_OF_PHONES = 8
 _NUMBER = "Nummer|nummer|número|numéro|numero"
 _CODE = (
-    r"\b(?:code|pin|tan|codice|código|passwor[dt]|contraseña|wachtwoord|plz)"
-    r"(?:\s(?:ist|lautet|est|es|è|é|is|pin|número))*:?\s"
+    r"\b(?:code|pin|tan|codice|código|passwor[dt]|contraseña|mot\sde\spasse|wachtwoord|plz)"
+    r"(?:\s(?:ist|lautet|est|es|è|é|is|pin|número))*\s?:?\s"
 )
 
 _AT_ENDS = ("etc.", "usw.", "usf.", "u.v.m.", "ecc.", "enz.")
@@ -35,7 +35,7 @@ _ROMAN = r"(?=[XVI])X{0,3}(?:IX|IV|V?I{0,3})"
 _RULERS = (
     "Afonso|Alfonso|Carlos?|Charles|Elisabett?h?a?|Emanuele|Felipe|Fernando|Ferdinand|Filips|Franz"
     "|Friedrich|Heinrich|Henri|Isabel|Jaime|João|José|Juan|Karel|Karl|Leopold|Louis|Ludwig|Luigi"
-    "|Manuel|Maria|Maximilian|Napoléon|Otto|Pedro|Philippe|Pio|Rudolf|Umberto|Wilhelm|Willem"
+    "|Manuel|Maria|Maximilian|Napoléon|Otto|Pedro|Philippe|P[iíî]us?|P[iíî][eo]|Rudolf|Umberto|Wilhelm|Willem"
 )
 """Behind these names, one letter is a number."""
 _WOMAN = r"\w+a|Isabel|Elisabeth|Margarethe?|Margrethe"

@@ -62,6 +62,7 @@ No. 5 is alive => number five is alive
 """
 
 YEARS_AND_DATES = """
+The 1960s–70s => The nineteen sixties to seventies
 The 2nd of May => The second of May
 Sunday, 3/4 => Sunday, March fourth
 in 1999 => in nineteen ninety-nine
@@ -239,6 +240,7 @@ I said no. I did. => I said no. I did.
 """
 
 UNITS = """
+Add ¼ tsp and ⅓ lb => Add one quarter teaspoon and one third pound
 Drive ~200 km => Drive about two hundred kilometers
 1/2 tsp and 1 1/2 lb => one half teaspoon and one and a half pounds
 $5 per m², $60/yr => five dollars per square meter, sixty dollars per year

@@ -143,6 +143,7 @@ CASES = {
         ("n ≥ 8 und 5 $", "n größer oder gleich acht und fünf Dollar"),
     ],
     "fr": [
+        ("Pie X, mot de passe : 4711", "Pie dix, mot de passe: quatre sept un un"),
         ("1 h 30 min, St-Jean", "une heure trente minutes, Saint Jean"),
         ("M. et Mme Petit", "Monsieur et Madame Petit"),
         ("Lundi-vendredi, janv.-mars", "lundi à vendredi, janvier à mars"),
