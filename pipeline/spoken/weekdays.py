@@ -12,6 +12,10 @@ _BEFORE = "(?:[Aa]m|[Bb]is|[Aa]b|[Vv]om|[Jj]eden|on|by|until|op)"
 _LINKS = "bis|to|thru|through|au|à|al?|tot|t/m|oder|or|ou|of?|u\\."
 """Words between two days."""
 _CLOCK = r"\d\d?(?:[:.h]\d\d)?\s?(?:[-–—]|Uhr|uur|h\b|[ap]m\b)"
+_DATE = (
+    r"\d\d?\.?\s(?i:jan|ene|gen|f[eé][bv]|m[aä]r|mrt|a[bpv]r|ma[giy]|mei|jun|jui|giu|jul|lug|aug|ago"
+    r"|août|sep|set|o[ck]t|out|ott|nov|d[eé][cz]|dic)"
+)
 
 
 def short_days(language: str) -> dict[str, str]:
@@ -57,5 +61,5 @@ def weekdays(language: str, to: str, both: str) -> Sequence[Rule]:
         ),
         spans([*days.values(), *(f"{day}s" for day in days.values())], to, 99),
         rule(rf"(?<![\w.])({_BEFORE}\s)({day})\.", lambda m: m[1] + days[m[2]] + full_stop(m)),
-        rule(rf"(?<![\w.])({day})(?=:?,?\s{_CLOCK})", lambda m: days[m[1]]),
+        rule(rf"(?<![\w.])({day})(?=:?,?\s(?:{_CLOCK}|{_DATE}))", lambda m: days[m[1]]),
     )

@@ -10,6 +10,9 @@ from pipeline.spoken.numerals import Numerals
 from pipeline.spoken.rules import Rule, any_of, full_stop, rule
 from pipeline.spoken.wording import GERMAN
 
+_NO_WORDS = re.compile("(?:jan|f[eé][bv]|apr|a[bv]r|ju[nl]|aug|o[ck]t|nov|dec)", re.IGNORECASE)
+"""How shortened months begin that are no words, and need no full stop."""
+
 
 class WordedCalendar:
     def __init__(self, numerals: Numerals) -> None:
@@ -21,6 +24,7 @@ class WordedCalendar:
         year = r"(?P<year>1\d{3}|20\d\d)"
         shorter = {m[:n] for m in self._w.months for n in range(3, len(m))}
         months = rf"{any_of(self._w.months)}|(?:{any_of(shorter | {*self._w.short_months})})\."
+        months += rf"|(?:{any_of(m for m in shorter if _NO_WORDS.match(m))})"
         at = rf"\b({self._w.at})\s"
         return (
             rule(

@@ -240,6 +240,7 @@ I said no. I did. => I said no. I did.
 """
 
 UNITS = """
+$1,850/mo => one thousand eight hundred fifty dollars per month
 Add ¼ tsp and ⅓ lb => Add one quarter teaspoon and one third pound
 Drive ~200 km => Drive about two hundred kilometers
 1/2 tsp and 1 1/2 lb => one half teaspoon and one and a half pounds

@@ -18,6 +18,7 @@ pytestmark = pytest.mark.quick
 
 CASES = {
     "de": [
+        ("1 Person, 1 App, 1 Timer", "eine Person, eine App, ein Timer"),
         ("Code: 4829, der Code hat 9", "Code: vier acht zwei neun, der Code hat neun"),
         ("~5 km, 2:1 gegen Köln", "ungefähr fünf Kilometer, zwei zu eins gegen Köln"),
         ("am Mo., 5.2., und", "am Montag, fünfter Februar, und"),
@@ -143,6 +144,7 @@ CASES = {
         ("n ≥ 8 und 5 $", "n größer oder gleich acht und fünf Dollar"),
     ],
     "fr": [
+        ("1 sœur, 21 voitures, 1 musée", "une sœur, vingt et une voitures, un musée"),
         ("Pie X, mot de passe : 4711", "Pie dix, mot de passe: quatre sept un un"),
         ("1 h 30 min, St-Jean", "une heure trente minutes, Saint Jean"),
         ("M. et Mme Petit", "Monsieur et Madame Petit"),
@@ -194,6 +196,7 @@ CASES = {
         ("$E = mc^2$ et $\\sqrt{x}$", "E égale m c au carré et racine carrée de x"),
     ],
     "es": [
+        ("1 imagen, 1 frase, 1 mensaje", "una imagen, una frase, un mensaje"),
         ("1500 personas", "mil quinientas personas"),
         ("Carlos I, Isabel I, Malcolm X", "Carlos primero, Isabel primera, Malcolm X"),
         ("1/2 h, 1/4 kg", "media hora, un cuarto de kilogramo"),
@@ -235,6 +238,7 @@ CASES = {
         ("$E = mc^2$", "E igual a m c al cuadrado"),
     ],
     "it": [
+        ("1 canzone, 1 foto, 1 cane", "una canzone, una foto, un cane"),
         ("nel 2023", "nel duemilaventitré"),
         ("1/2 h, 1/2 l, 2/3, 1/3", "mezza ora, mezzo litro, due terzi, un terzo"),
         ("Alle 15:30 ci sono 20 °C.", "Alle quindici e trenta ci sono venti gradi Celsius."),
@@ -266,6 +270,7 @@ CASES = {
         ("$E = mc^2$", "E uguale a m c al quadrato"),
     ],
     "pt": [
+        ("1 irmã, 1 coração, 1 foto", "uma irmã, um coração, uma foto"),
         ("n.º 42 passa", "número quarenta e dois passa"),
         ("segunda-sexta, segunda-feira", "segunda a sexta, segunda-feira"),
         ("1/2 h, 3/4 l", "meia hora, três quartos de litro"),
@@ -296,6 +301,7 @@ CASES = {
         ("$E = mc^2$", "E igual a m c ao quadrado"),
     ],
     "nl": [
+        ("wo 6 nov, zo 6 mensen", "woensdag zes november, zo zes mensen"),
         ("€ 19,99/maand", "negentien euro negenennegentig per maand"),
         ("Om 15.30 uur is het 20 °C.", "Om vijftien uur dertig is het twintig graden Celsius."),
         ("€ 1.000,50", "duizend euro vijftig"),
