@@ -31,7 +31,8 @@ class WordedAmounts:
         return (
             rule(r"(?<=°[CF])\s?/\s?(?=\d)", ", "),
             rule(
-                rf"((?:{money})\s?{NUMERAL}|\d\s{self._w.times})\s?/(?=[^\W\d_]{{3}})",
+                rf"((?:{money})\s?{NUMERAL}|\d\s{self._w.times})\s?/"
+                rf"(?=[^\W\d_]{{3}}|(?:{units})(?!\w))",
                 rf"\1 {self._w.per} ",
             ),
             rule(
@@ -105,13 +106,16 @@ class WordedAmounts:
         return amount + (last_stop(match) if shortened else full_stop(match))
 
     def _money(self, match: re.Match[str]) -> str:
-        one, several = self._w.currencies[match["sign"]]
-        amount = re.sub(r"^(\d{1,3}),(\d{3})$", r"\1.\2", match["n"])  # no money has 3 decimals
+        return self._price(match["n"], match["sign"], match.groupdict().get("large"))
+
+    def _price(self, amount: str, sign: str, large: str | None = None) -> str:
+        one, several = self._w.currencies[sign]
+        amount = re.sub(r"^(\d{1,3}),(\d{3})$", r"\1.\2", amount)  # no money has 3 decimals
         amount = re.sub(r"\.(\d\d)$", r",\1", amount)
-        if large := match.groupdict().get("large"):
+        if large:
             return self._several(amount, one, several, self._large(large))
         whole, _, part = amount.rpartition(",") if "," in amount else (amount, "", "")
-        if len(part) != 2 or (whole == "0" and match["sign"] not in _WITH_CENTS):
+        if len(part) != 2 or (whole == "0" and sign not in _WITH_CENTS):
             return one if amount == "1" else self._several(amount, one, several)
         words = one if whole == "1" else self._several(whole, one, several)
         cents = self._numerals.cardinal(int(part))
@@ -125,9 +129,11 @@ class WordedAmounts:
 
     def _rate(self, match: re.Match[str]) -> str:
         """ "4 €/kg" -> "vier Euro pro Kilogramm"."""
-        names = {**self._w.units, **self._w.currencies}
-        one, several = names[match["of"]]
-        amount = one if match["n"] == "1" else self._several(match["n"], one, several)
+        if match["of"] in self._w.currencies:
+            amount = self._price(match["n"], match["of"])
+        else:
+            one, several = self._w.units[match["of"]]
+            amount = one if match["n"] == "1" else self._several(match["n"], one, several)
         if count := match["count"]:
-            return f"{amount} {self._w.per} {self._several(count, *names[match['unit']])}"
+            return f"{amount} {self._w.per} {self._several(count, *self._w.units[match['unit']])}"
         return f"{amount} {self._w.per} {self._noun(match['unit'])}"

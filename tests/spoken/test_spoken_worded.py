@@ -18,6 +18,7 @@ pytestmark = pytest.mark.quick
 
 CASES = {
     "de": [
+        ("1,79 €/l, 1 €/kg", "ein Euro neunundsiebzig pro Liter, ein Euro pro Kilogramm"),
         ("1 Person, 1 App, 1 Timer", "eine Person, eine App, ein Timer"),
         ("Code: 4829, der Code hat 9", "Code: vier acht zwei neun, der Code hat neun"),
         ("~5 km, 2:1 gegen Köln", "ungefähr fünf Kilometer, zwei zu eins gegen Köln"),
@@ -301,6 +302,7 @@ CASES = {
         ("$E = mc^2$", "E igual a m c ao quadrado"),
     ],
     "nl": [
+        ("€ 1,79/l", "één euro negenenzeventig per liter"),
         ("wo 6 nov, zo 6 mensen", "woensdag zes november, zo zes mensen"),
         ("€ 19,99/maand", "negentien euro negenennegentig per maand"),
         ("Om 15.30 uur is het 20 °C.", "Om vijftien uur dertig is het twintig graden Celsius."),
