@@ -144,7 +144,7 @@ def test_a_slow_judgement_is_waited_for(word_scales: dict[str, WordScale], turns
     engines = cast(llm=brain(read_s=0.8, first_s=0.85))
     engines.word_scales = word_scales
     engines.turn.probabilities["Please ask her to."] = 0.98
-    engines.llm.end_probabilities["Please ask her to."] = 0.0001
+    engines.llm.end_probabilities["Please ask her to."] = 0.00001
     story = perform("0 640 Please ask her to.\n1740 640 Come in.", engines)
     assert len(story.events(events.SpeechStopped)) == turns
 

@@ -110,7 +110,7 @@ voice = partial(ScriptedTts, first_s=SOUND_S, seconds_per_word=0.2, per_word_s=0
 
 
 def brain(*, read_s: float = READ_S, first_s: float = TOKEN_S, **changes: Any) -> ScriptedLlm:
-    changes = {"end_probability": 0.5, "warm_s": first_s / 2, **changes}
+    changes = {"end_probability": 0.15, "warm_s": first_s / 2, **changes}
     return ScriptedLlm(("I am here. ",), read_s=read_s, first_s=first_s, **changes)
 
 
@@ -359,7 +359,7 @@ def sure_of_more(*texts: str) -> Cast:
     engines = cast()
     for text in texts:
         engines.turn.probabilities[text] = 0.05
-        engines.llm.end_probabilities[text] = 0.0001
+        engines.llm.end_probabilities[text] = 0.00001
     return engines
 
 
