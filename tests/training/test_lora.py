@@ -58,3 +58,8 @@ def test_file_and_layers_compute_the_same(weights: Any, tmp_path: Path) -> None:
 def test_rows_of_a_head_are_interleaved_from_halves() -> None:
     rows = np.arange(8)[:, None]
     assert lora.permute(rows, 2)[:, 0].tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+
+
+def test_reading_restores_the_order_of_rows() -> None:
+    rows = np.arange(24).reshape(12, 2)
+    assert np.array_equal(lora.restore_order(lora.permute(rows, 3), 3), rows)
