@@ -180,6 +180,8 @@ async def test_a_killed_engine_costs_at_most_one_turn(workstation: Workstation, 
     assert isinstance(worker, ProcessWorker)
     async with robot_app(workstation.url) as app:
         for _ in range(3):
+            # The turn before has used the engine, so its loss has been noticed.
+            await worker.ready.wait()
             started, given, done = app.count(STARTED), app.count(DELTA), app.count(DONE)
             app.hears(spoken(STORY))
             await app.event(STARTED, started + 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from pipeline.engines.registry import CORE
 from pipeline.engines.word_scale import UNMEASURED
 from pipeline.events import Event, ReplyAudio, ReplyFinished, SpeechStarted, TranscriptReady
 from pipeline.session import Session
+from pipeline.work import Cancelled
 from reachy_voice.testing import write
 from tests.support.recordings import Recording, Uncancelled, real_recordings, recording
 
@@ -226,6 +227,7 @@ async def test_leaving_during_a_reply_stops_the_engines(assistant: Assistant) ->
     workers: list[Any] = [assistant.engines[kind] for kind in CORE]
     async with asyncio.timeout(10):
         for worker in workers:
-            while worker._jobs:
-                await next(iter(worker._jobs.values())).changed.wait()
+            for job in list(worker._jobs.values()):
+                with suppress(Cancelled):
+                    await job.result()
     assert not any(worker._jobs for worker in workers)
