@@ -125,9 +125,10 @@ def _problem(
         return _unknown(Branch("", {name: section}), (name, *loc), models)
     key = ".".join(str(part) for part in (name, *loc))
     message = error["msg"].removeprefix("Value error, ")
-    if error["type"] == "json_invalid":  # we wrote the JSON, so only its text can be wrong
+    garbled = error["type"] == "json_invalid"  # we wrote the JSON, so only its text can be wrong
+    if garbled:
         message = "holds text that is not valid UTF-8"
-    silent = isinstance(error["input"], dict) or _hidden(models[name], loc)
+    silent = garbled or isinstance(error["input"], dict) or _hidden(models[name], loc)
     got = "" if silent else f", not {json.dumps(error['input'])}"
     return f"{origin_of(section, loc)}: {key}: {message[0].lower()}{message[1:]}{got}"
 
@@ -153,7 +154,10 @@ def _unknown(tree: Branch, keys: tuple[str | int, ...], models: dict[str, type[B
     parent = key.rpartition(".")[0]
     siblings = {k.rpartition(".")[2]: k for k in everything if k.rpartition(".")[0] == parent}
     near = get_close_matches(str(keys[-1]), siblings, n=1)
-    if near:
+    if key in everything:  # written with dots, as in --set
+        parts = key.split(".")
+        hint = f"write {': {'.join(parts)}: ...{'}' * (len(parts) - 1)}"
+    elif near:
         hint = f"did you mean {siblings[near[0]]}?"
     elif elsewhere := _elsewhere(str(keys[-1]), everything):
         hint = f"did you mean {elsewhere}?"

@@ -31,6 +31,8 @@ class Branch:
 
 Node = Leaf | Branch
 
+_NO_TAGS = "Write the value itself, in quotes if it begins with !, or set it in the environment"
+
 
 def label(path: Path) -> str:
     """A path as a person would type it: relative if it is below the current directory."""
@@ -51,7 +53,8 @@ def read_tree(path: Path, name: str = "") -> Branch:
     except FileNotFoundError:
         raise ConfigError(f"{name} does not exist", fix="Check the path") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{name} cannot be read", why=str(error)) from error
+        fix = "Save it as UTF-8" if isinstance(error, UnicodeDecodeError) else ""
+        raise ConfigError(f"{name} cannot be read", why=str(error), fix=fix) from error
     data = _load(text, name)
     if data is None:
         return Branch(origin=name)
@@ -71,9 +74,9 @@ def parse_value(text: str, name: str) -> Any:
     scalar (``Reachy: a robot``) is taken literally.
     """
     if text.lstrip().startswith(("[", "{")):
-        return _plain(_load(text, name))
+        return _plain(_load(text, name), name)
     try:
-        value = _plain(_load(text, name))
+        value = _plain(_load(text, name), name)
     except ConfigError:
         return text
     return text if isinstance(value, dict | list) else value
@@ -116,14 +119,14 @@ def _load(text: str, name: str) -> Any:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark else name
         raise _not_yaml(where, str(error.problem or error)) from error
-    except YAMLError as error:
+    except (YAMLError, RecursionError) as error:
         raise _not_yaml(name, str(error)) from error
 
 
 def _not_yaml(where: str, why: str) -> ConfigError:
     return ConfigError(
         f"{where} is not valid YAML",
-        why=" ".join(why.split()),
+        why=" ".join(why.partition(" with value ")[0].split()),  # the value may be a key
         fix="Check the indentation (spaces, no tabs), quotes and brackets on and above this line",
     )
 
@@ -136,7 +139,8 @@ def _branch(data: Any, name: str, line: int, directory: Path | None) -> Branch:
         if isinstance(value, Mapping):
             children[str(key)] = _branch(value, name, at, directory)
         else:
-            children[str(key)] = Leaf(_plain(value), f"{name}:{at}" if at else name, directory)
+            where = f"{name}:{at}" if at else name
+            children[str(key)] = Leaf(_plain(value, where), where, directory)
     return Branch(origin, children)
 
 
@@ -144,18 +148,21 @@ def _line(data: Any, key: Any) -> int:
     """Line of a key, from 1; 0 for a key from a ``<<`` merge."""
     try:
         return int(data.lc.key(key)[0]) + 1
-    except (KeyError, AttributeError):
+    except (KeyError, AttributeError, TypeError):
         return 0
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, where: str) -> Any:
     """Convert ruamel's round-trip types (which keep formatting) to plain Python types."""
+    from ruamel.yaml.comments import TaggedScalar
     from ruamel.yaml.scalarbool import ScalarBoolean
 
+    if isinstance(value, TaggedScalar):
+        raise ConfigError(f"{where}: {value.tag.value} is not known here", fix=_NO_TAGS)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _plain(item, where) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_plain(item, where) for item in value]
     if isinstance(value, bool | ScalarBoolean):
         return bool(value)
     for kind in (int, float, str):

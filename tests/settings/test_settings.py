@@ -231,6 +231,13 @@ def test_the_cache_follows_xdg() -> None:
             "access.shared_key: must be a text of at least 32",
         ),
         (f"access: {{shared_key: {'1' * 40}}}", "put quotes around one of digits only"),
+        (
+            "conversation: {sampling.top_p: 1}",
+            "conversation.sampling.top_p is not a known key; "
+            "write conversation: {sampling: {top_p: ...}}",
+        ),
+        ("server:\n  <<: {prot: 1}", "my.yaml:1: server.prot is not a known key"),
+        ("server: !!omap [prot: 1]", "my.yaml:1: server.prot is not a known key"),
         ("server: 3", "my.yaml:1: server must be a section with keys (host, port,"),
         ("tts:", "my.yaml:1: tts must name its engine"),
         ("stt: {engine: monshine}", "Did you mean 'moonshine'?"),
@@ -263,11 +270,33 @@ def test_invalid_yaml_is_an_error(write: Write, text: str, line: int) -> None:
     assert f"my.yaml:{line} is not valid YAML" in error(write(text))
 
 
+def test_no_error_quotes_a_value_that_is_there_twice(write: Write) -> None:
+    says = error(write("llm:\n  api_key: sesame-one\n  api_key: sesame-two"))
+    assert 'my.yaml:3 is not valid YAML: found duplicate key "api_key"' in says
+    assert "sesame" not in says
+
+
+@pytest.mark.parametrize("value", ["!secret voice", "[!env VOICE]", "!include voice.yaml"])
+def test_tags_of_other_programs_are_an_error(write: Write, value: str) -> None:
+    assert f"my.yaml:2: {value.strip('[').split()[0]} is not" in error(
+        write(f"\ntts: {{voice: {value}}}")
+    )
+
+
+def test_text_that_is_not_unicode_is_an_error_that_shows_no_section() -> None:
+    (problem,) = problems(None, REACHY_VOICE__CONVERSATION__INSTRUCTIONS="a\udcff")
+    assert problem.endswith("conversation: holds text that is not valid UTF-8")
+
+
+def test_a_file_that_is_nested_too_deeply_is_an_error(write: Write) -> None:
+    assert "is not valid YAML" in error(write("a: " + "[" * 400 + "]" * 400))
+
+
 def test_files_without_settings_are_errors(write: Write, tmp_path: Path) -> None:
     assert "not a YAML mapping" in error(write("- a\n- b"))
     assert "is not valid YAML" in error(write("a: \x00"))
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
-    assert "cannot be read" in error(str(tmp_path / "binary.yaml"))
+    assert "Save it as UTF-8" in error(str(tmp_path / "binary.yaml"))
     assert "gone.yaml does not exist" in error("gone.yaml")
 
 
