@@ -70,8 +70,8 @@ def read_tree(path: Path, name: str = "") -> Branch:
 def parse_value(text: str, name: str) -> Any:
     """Parse one YAML value from an environment variable or ``--set``; empty text is ``None``.
 
-    Lists and mappings are written in brackets. Any other text that is not a YAML
-    scalar (``Reachy: a robot``) is taken literally.
+    Lists and mappings are written in brackets. Any other text is taken literally
+    (``Reachy: a robot #1``), unless it is in quotes.
     """
     if text.lstrip().startswith(("[", "{")):
         return _plain(_load(text, name), name)
@@ -79,7 +79,10 @@ def parse_value(text: str, name: str) -> Any:
         value = _plain(_load(text, name), name)
     except ConfigError:
         return text
-    return text if isinstance(value, dict | list) else value
+    if isinstance(value, dict | list) or (value is None and "#" in text):
+        return text
+    quoted = text.lstrip().startswith(("'", '"'))
+    return text.strip() if isinstance(value, str) and not quoted else value
 
 
 def plain(node: Node) -> Any:

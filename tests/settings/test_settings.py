@@ -145,6 +145,24 @@ def test_yaml_types_of_environment_and_set(write: Write) -> None:
     assert settings.conversation.instructions == "a: b = c"
 
 
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("You are robot #1.", "You are robot #1."),
+        ("#1 of the robots", "#1 of the robots"),
+        ("!important: be kind", "!important: be kind"),
+        ("&c. and so on", "&c. and so on"),
+        ("Be kind.\nBe short.", "Be kind.\nBe short."),
+        (" Be kind. ", "Be kind."),
+        ("'Be kind. # always' # not read", "Be kind. # always"),
+        ("2026-11-28", "2026-11-28"),
+    ],
+)
+def test_text_of_the_environment_is_taken_literally(given: str, taken: str) -> None:
+    settings = load(None, REACHY_VOICE__CONVERSATION__INSTRUCTIONS=given).settings
+    assert settings.conversation.instructions == taken
+
+
 def test_other_variables_are_ignored() -> None:
     assert load(None, REACHY_VOICE_OFFLINE="1", REACHY="x").settings == load().settings
 
