@@ -31,15 +31,15 @@ KEY_SUBPROTOCOL = b"openai-insecure-api-key."
 """Subprotocol with the key, for browsers, which cannot set headers on a WebSocket."""
 
 _PROXY_HEADER = re.compile(
-    rb"forwarded(-for)?|via|proxy-.+|cdn-loop|client-ip|cf-.+|fastly-client-ip|true-client-ip"
-    rb"|x-forwarded(-.+)?|x-original-.+|x-envoy-.+|x-real-ip|x-client-ip|x-cluster-client-ip"
-    rb"|x-remote-(addr|ip)|x-proxyuser-ip|x-scheme|x-nginx-proxy|x-amzn-.+|x-cloud-trace-context",
+    rb".*forward.*|(.+-)?via|(.+-)?proxy-.+|.+-ip|(x-)?client-ip.*|.+-clientip|.+-remote-addr"
+    rb"|(cdn|cf|cloudfront|akamai|tailscale|ngrok)-.+|x-(url-)?scheme|front-end-https"
+    rb"|x-(original|envoy|amzn?|azure|akamai|arr|ingress)-.+|x-nginx-proxy|x-cloud-trace-context",
     re.IGNORECASE,
 )
 """A client that sends one of these headers is a proxy."""
 
 _MAPPED = ipaddress.IPv6Network("::ffff:0:0/96")
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:/@?#\\\[\]]+)(?::([0-9]{1,5}))?", re.ASCII)
+_HOST = re.compile(r"(\[[0-9a-f:.]+(?:%[\w.-]+)?\]|[^\s:/@?#\\\[\]]+)(?::([0-9]{1,5}))?", re.ASCII)
 _ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(.+)", re.ASCII)
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 

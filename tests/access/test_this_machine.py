@@ -130,6 +130,8 @@ async def test_the_proxy_protocol_is_not_spoken() -> None:
         ("2001:db8::7", "2001:db8::7", "[2001:db8::8]", False),
         ("192.168.1.3", "192.168.1.2", "192.168.1.2", False),
         ("fe80::2%eth0", "fe80::1%eth0", "[fe80::1]", False),
+        ("fe80::1%eth0", "fe80::1%eth0", "[fe80::1%eth0]:8765", True),
+        ("fe80::1%eth0", "fe80::1%eth0", "[fe80::1%25eth0]:8765", True),
     ],
 )
 def test_callers_on_this_machine_are_recognised(
@@ -150,7 +152,10 @@ def test_callers_on_this_machine_are_recognised(
         *("X-Forwarded-Proto", "X-Forwarded-Server", "X-Client-IP", "X-Envoy-External-Address"),
         *("CF-Connecting-IP", "True-Client-IP", "X-Original-Host", "CDN-Loop", "CF-Ray"),
         *("Proxy-Connection", "X-Remote-Addr", "X-Amzn-Trace-Id", "X-Scheme", "Forwarded-For"),
-        *("X-Forwarded-For", "forwarded", "x-real-ip", "VIA"),
+        *("X-Forwarded-For", "forwarded", "x-real-ip", "VIA", "X-Forward-For", "X-BlueCoat-Via"),
+        *("Fly-Client-IP", "X-Azure-ClientIP", "WL-Proxy-Client-IP", "X-Originating-IP"),
+        *("X-AppEngine-Remote-Addr", "CloudFront-Viewer-Address", "X-Amz-Cf-Id", "X-ARR-SSL"),
+        *("Tailscale-User-Login", "X-Ingress-Path", "X-Url-Scheme", "Front-End-Https"),
     ],
 )
 def test_every_proxy_header_reveals_a_proxy(name: str) -> None:
