@@ -33,6 +33,8 @@ MOST_HEADER_BYTES = 256 * 1024
 """WAV files may begin with tags and padding."""
 CUT_WAV_BYTES = 11
 """An incomplete ``_WAV`` at the end of the buffer has at most this many bytes."""
+LEAST_HZ, MOST_HZ = 4_000, 384_000
+"""Other rates are mistakes; at 1 Hz, one second of sound would become hours."""
 UNKNOWN_BYTES = 0x7FFF_F000
 """Servers that do not know the length write at least this, or 0."""
 TEXT_BYTES = 64
@@ -90,8 +92,11 @@ _TYPES = re.compile(
     r"|g72\d|\w*adpcm|u(int)?_?(16|24|32)|f(loat)?_?16)(\b|_|[lb]e\b)"
 )
 """Content types that cannot be played, whatever the bytes look like."""
-_RATE = re.compile(r"(?:(?<!bit)(?<!bit[-_])rate=\"?|(?:pcm|law)_)(\d{4,6})\b")
-_CHANNELS = re.compile(r"channel[\w-]*=\"?([1-8])\b")
+_IS = r"\s*=\s*(?:\(int\))?[\"']?"
+_RATE = re.compile(
+    rf"(?:(?<!bit)(?<!bit[-_])rate(?:[-_]?h(?:ert)?z)?{_IS}|(?:pcm|law)_)(\d{{4,6}})\b"
+)
+_CHANNELS = re.compile(rf"channel[\w-]*{_IS}([1-8])\b")
 _LAW = re.compile(r"(?<![a-z])(?:(basic|pcmu|(?:mu|[uµ])[-_]?law)|pcma|a[-_]?law)(?![a-z])")
 _FLOAT = re.compile(r"float|double|\bf(32|64)|_f(32|64)")
 _BITS = re.compile(r"(?<![\d-])(8|24|32|64)(?![\dk])")
@@ -174,14 +179,15 @@ class SpeechReader:
         self._sound = np.concatenate((self._sound, self._resampler.feed(pcm)))
 
     def _sample_bytes(self, last: bool) -> int:
-        """How many bytes of the buffer are samples of this file. A file of unknown length ends
-        where another one begins."""
-        if self._files and self._bytes_left == math.inf:
+        """How many bytes of the buffer are samples of this file. It ends where another one begins,
+        whatever its header says."""
+        known = len(self._buffer)
+        if self._files:
             if match := _WAV.search(self._buffer):
-                self._bytes_left = match.start()
+                self._bytes_left = min(self._bytes_left, match.start())
             elif not last:
-                return max(0, len(self._buffer) - CUT_WAV_BYTES)
-        return int(min(len(self._buffer), self._bytes_left))
+                known = max(0, known - CUT_WAV_BYTES)
+        return int(min(known, self._bytes_left))
 
     # -- what it is
 
@@ -221,6 +227,8 @@ class SpeechReader:
         return self._settle(layout, at, size if 0 < size < UNKNOWN_BYTES else math.inf)
 
     def _settle(self, layout: Layout, at: int, size: float) -> bool:
+        if not LEAST_HZ <= layout.rate <= MOST_HZ:
+            raise NotPlayable(f"sound at {layout.rate} Hz")
         before_rate = self._resampler.from_rate
         if layout.rate != before_rate:
             if len(self._latest):  # fade to silence, then from silence into the next file
