@@ -106,14 +106,14 @@ class Fetcher:
     def _fetch_all(self, remote: RemoteFile, part: Path, report: Report) -> None:
         import httpx
 
-        failures = 0
+        failures, most = 0, _size(part)
         while True:
-            before = _size(part)
             try:
                 self._fetch_some(remote, part, report)
                 return
-            except (httpx.TransportError, _TryAgain) as error:
-                failures = failures + 1 if _size(part) <= before else 1
+            except (httpx.HTTPError, httpx.InvalidURL, _TryAgain) as error:
+                failures = failures + 1 if _size(part) <= most else 1
+                most = max(most, _size(part))
                 if failures >= ATTEMPTS:
                     raise _connection_lost(remote, error, _size(part)) from error
                 self._sleep(min(8, 2 ** (failures - 2)) * random.uniform(0.8, 1.2))
@@ -136,10 +136,12 @@ class Fetcher:
                 file.seek(start)
                 file.truncate()
                 _copy(response, file, remote, start, total or remote.size, report)
+        if total is None and _size(part) < (remote.size or 0):
+            raise _TryAgain("the connection ended early")
 
 
 class _TryAgain(Exception):
-    """The server asks to wait (HTTP 429, 5xx) or to start over (416)."""
+    """The server asks to wait (HTTP 429, 5xx) or to start over (416), or has left off."""
 
 
 def _accepted_start(response: httpx.Response, remote: RemoteFile, start: int, part: Path) -> int:

@@ -128,6 +128,35 @@ def test_a_server_that_keeps_hanging_up_is_given_up_and_the_part_kept(
     assert waits == sorted(waits), "each pause is longer than the one before"
 
 
+def test_an_answer_of_unknown_length_that_ends_early_is_resumed(
+    server: FileServer, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    server.lengths = False
+    server.hang_up_after = [300_000]
+    assert fetcher.fetch(remote(server), tmp_path / "m").read_bytes() == CONTENT
+    assert server.ranges == ["", "bytes=300000-"]
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_download_that_only_starts_over_is_given_up(
+    server: FileServer, fetcher: Fetcher, tmp_path: Path, resumes: bool
+) -> None:
+    server.resumes, server.lengths = resumes, False
+    server.files["/model.bin"] = CONTENT[:1000]
+    server.hang_up_after = [1000, 900] * 20
+    with pytest.raises(WeightsError, match="cannot be downloaded"):
+        fetcher.fetch(remote(server), tmp_path / "m")
+    assert len(server.requests) <= 6
+
+
+def test_redirects_in_a_circle_are_an_error(
+    server: FileServer, fetcher: Fetcher, tmp_path: Path
+) -> None:
+    server.redirects["/model.bin"] = "/model.bin"
+    with pytest.raises(SourceRefusal, match="redirects"):
+        fetcher.fetch(remote(server), tmp_path / "m")
+
+
 def test_a_busy_server_is_retried(
     server: FileServer, fetcher: Fetcher, waits: list[float], tmp_path: Path
 ) -> None:

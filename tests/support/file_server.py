@@ -26,6 +26,8 @@ class FileServer:
     """Path -> redirect target."""
     resumes: bool = True
     """Whether ``Range`` is understood."""
+    lengths: bool = True
+    """Whether answers have a ``Content-Length``."""
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     """Path and headers (lower case) of each request."""
 
@@ -72,7 +74,8 @@ def file_server() -> Iterator[FileServer]:
                 self.send_header("Content-Range", f"bytes {start}-{whole - 1}/{whole}")
             else:
                 self.send_response(200)
-            self.send_header("Content-Length", str(len(content) - start))
+            if state.lengths:
+                self.send_header("Content-Length", str(len(content) - start))
             if self.path.endswith("/"):
                 self.send_header("Content-Type", "text/html")
             self.end_headers()
