@@ -93,12 +93,18 @@ class HttpExchange:
     @property
     def has_begun(self) -> bool:
         """Whether part of an answer that is not an error has arrived."""
-        return self._limit[1] == "between_s" and self.answer.status == 200
+        return self._limit[1] == "between_s" and self.accepted
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the answer is no error; some servers answer a POST with 201."""
+        return self.answer.status // 100 == 2
 
     @property
     def compressed(self) -> bool:
         """Whether the answer is compressed, although the request forbids it."""
-        return self.answer.headers.get("content-encoding", "identity") != "identity"
+        encoding = self.answer.headers.get("content-encoding", "")
+        return encoding.strip().lower() not in ("", "identity")
 
     @property
     def content_type(self) -> str:
@@ -328,7 +334,7 @@ class Endpoint:
                 try:
                     if exchange.compressed:
                         raise garbled(self.place, "its answer is compressed")
-                    if exchange.answer.status != 200:
+                    if not exchange.accepted:
                         raise await self._complaint(exchange, private)
                     if self.loading:
                         self._on_load()

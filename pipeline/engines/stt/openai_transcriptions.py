@@ -12,7 +12,7 @@ import json
 import wave
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field
@@ -79,13 +79,13 @@ class UrlStt(UrlEngine):
             answer = json.loads(content)
         except (ValueError, RecursionError):
             raise garbled(place, "its transcript is not JSON") from None
-        text = answer.get("text") if isinstance(answer, dict) else None
-        if isinstance(text, str):
-            return without_notes(text)
-        if isinstance(answer, dict) and "error" in answer:
+        text = _text(answer)
+        if not text and isinstance(answer, dict) and answer.get("error"):
             # whisper.cpp's server reports errors with a success status.
             raise refusal(place, complaint(200, answer))
-        raise garbled(place, "its transcript has no text")
+        if text is None:
+            raise garbled(place, "its transcript has no text")
+        return without_notes(text)
 
 
 class UrlUtterance:
@@ -134,6 +134,16 @@ def wav(pcm: Pcm, rate: int) -> bytes:
         file.setparams((1, 2, rate, 0, "NONE", ""))
         file.writeframes(pcm_to_bytes(np.pad(pcm, (0, max(0, MIN_SAMPLES - len(pcm))))))
     return content.getvalue()
+
+
+def _text(answer: Any) -> str | None:
+    """What was said, whole or in segments; empty where null stands for it."""
+    if not isinstance(answer, dict):
+        return None
+    text, segments = answer.get("text"), answer.get("segments")
+    if text is None and isinstance(segments, list):
+        return " ".join(_text(segment) or "" for segment in segments)
+    return "" if text is None and "text" in answer else text if isinstance(text, str) else None
 
 
 def _field(value: object) -> str:

@@ -27,6 +27,7 @@ from tests.support.url_engines import running
 pytestmark = pytest.mark.machine
 
 STT, TTS = "openai-transcriptions", "openai-speech"
+TIME = "What time is it?"
 HEARD, SAID = "/v1/audio/transcriptions", "/v1/audio/speech"
 RATE = 24_000
 FADE = 5 * 24
@@ -133,6 +134,9 @@ async def test_partial_transcripts_are_separate_requests() -> None:
         (b'{"text": 1}', "no text"),
         (b'{"error": "failed to decode audio"}', "failed: HTTP 200, failed to decode audio"),
         (b'{"error": {"code": 429}}', "is overloaded"),
+        (b'{"text": "", "error": "out of memory"}', "HTTP 200, out of memory"),
+        (b'{"text": null, "error": {"message": "no model"}}', "HTTP 200, no model"),
+        (b'{"segments": 3}', "no text"),
     ],
 )
 async def test_invalid_transcripts(body: bytes, why: str) -> None:
@@ -140,6 +144,21 @@ async def test_invalid_transcripts(body: bytes, why: str) -> None:
     async with serving(far), running(Kind.STT, STT, far.url) as engine:
         with pytest.raises(EngineError, match=why):
             await heard(engine, SPEECH)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"text": null}', ""),
+        (b'{"text": null, "segments": [], "error": null}', ""),
+        (b'{"segments": [{"text": " What time"}, {"text": null}, {"text": " is it?"}]}', TIME),
+        (b'\xef\xbb\xbf{"text": "What time is it?", "error": false}\r\n', TIME),
+    ],
+)
+async def test_transcripts_of_any_shape_are_read(body: bytes, words: str) -> None:
+    far = FarServer("speech", moods={HEARD: [Mood(201, body=[body])]})
+    async with serving(far), running(Kind.STT, STT, far.url) as engine:
+        assert " ".join((await heard(engine, SPEECH)).split()) == words
 
 
 @pytest.mark.parametrize(
@@ -325,6 +344,13 @@ async def test_an_error_in_place_of_speech_is_handled_by_its_code() -> None:
     busy = json.dumps({"error": {"code": 429, "message": "Slow down"}}).encode()
     far = FarServer("speech", moods={SAID: [Mood(200, "application/json", [busy])]})
     async with serving(far), running(Kind.TTS, TTS, far.url, warm_up=True) as engine:
+        assert len(await spoken_by(engine)) == len(TONE)
+
+
+async def test_any_success_is_speech() -> None:
+    raw, plain = [TONE.tobytes()], [("content-encoding", "Identity")]
+    far = FarServer("speech", moods={SAID: [Mood(201, "audio/pcm", raw, headers=plain)]})
+    async with serving(far), running(Kind.TTS, TTS, far.url) as engine:
         assert len(await spoken_by(engine)) == len(TONE)
 
 
