@@ -95,6 +95,8 @@ class Entry(_Model):
             raise ValueError("name exactly one source: wheel, hub, web or file")
         if self.file is None and any(f.size is None or f.sha256 is None for f in self.files):
             raise ValueError("each file needs its size and sha256")
+        if len({file.local_name for file in self.files}) < len(self.files):
+            raise ValueError("two files would have one name here; give them different `name`s")
         return self
 
     @property

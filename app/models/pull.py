@@ -156,7 +156,10 @@ def remote_file(
         return replace(remote, url=f"{entry.web.base}/{quote(file.path)}")
     assert entry.hub is not None
     endpoint = (environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
-    token = environ.get("HF_TOKEN", "").strip()  # an error about a line end would quote it
+    token = environ.get("HF_TOKEN", "").strip()
+    if not (token.isascii() and token.isprintable()):  # httpx would fail, and might quote it
+        fix = "Copy it again from the hub, or unset HF_TOKEN"
+        raise WeightsError("HF_TOKEN holds characters that no token has", fix=fix)
     return replace(
         remote,
         url=f"{endpoint}/{entry.hub.repo}/resolve/{entry.hub.revision}/{quote(file.path)}",

@@ -165,6 +165,7 @@ FILES = f"files: [{{path: a, size: 1, sha256: '{'0' * 64}'}}]"
         (f"a: {{{GOOD}, file: x, files: [{{path: ../a}}]}}", "inside the source"),
         (f"a: {{{GOOD}, file: x, files: [{{path: a, name: /etc/a}}]}}", "inside the source"),
         (f"a: {{{GOOD}, file: x, files: []}}", "a.files"),
+        (f"a: {{{GOOD}, file: x, files: [{{path: a/m}}, {{path: b/m}}]}}", "would have one name"),
         (f"\na: {{{GOOD}, file: x, {FILES}, licens: y}}", "mine.yaml:2: a.licens: not a known key"),
         (f"a: {{{GOOD}, file: x, {FILES}, sumary: y}}", "did you mean summary?"),
         ("../a: {}", "not a valid name for weights"),
@@ -523,6 +524,16 @@ def test_a_pull_resumes_where_it_stopped(
     assert pull_from(cache) == ["demo"]
     assert len(hub.requests) == 4, "the model was not fetched again"
     assert "authorization" not in hub.requests[-1][1]
+
+
+@pytest.mark.parametrize("token", ["hf_secret\u200b", "hf_secret\nhf_other", "“hf_secret”"])
+def test_a_token_that_cannot_be_sent_is_an_error_that_does_not_quote_it(
+    tmp_path: Path, hub: FileServer, pull_from: Callable[..., list[str]], token: str
+) -> None:
+    with pytest.raises(WeightsError, match="HF_TOKEN") as raised:
+        pull_from(cache_of(tmp_path, demo=HUB), HF_TOKEN=token)
+    assert "secret" not in str(raised.value)
+    assert not hub.requests
 
 
 def test_a_gated_repository(
