@@ -62,13 +62,16 @@ def parse_network(text: str) -> Network:
     Raises ``ValueError`` with a message for people.
     """
     start, slash, length = text.strip().partition("/")
+    start = start.partition("%")[0]
     try:
-        network = ipaddress.ip_network(start.partition("%")[0] + slash + length, strict=False)
+        network = ipaddress.ip_network(start + slash + length, strict=False)
     except ValueError:
         raise ValueError(
             "must be an IP address (192.168.1.7) or network (192.168.1.0/24)"
         ) from None
-    if isinstance(network, ipaddress.IPv6Network) and network.subnet_of(_MAPPED):
+    if isinstance(network, ipaddress.IPv6Network) and ipaddress.IPv6Address(start) in _MAPPED:
+        if not network.subnet_of(_MAPPED):  # /24 of the IPv6 address would admit others
+            raise ValueError(f"must be an IPv4 network: {parse_address(start)}{slash}{length}")
         inner = int(network.network_address) & 0xFFFF_FFFF
         return ipaddress.IPv4Network((inner, network.prefixlen - _MAPPED.prefixlen))
     return network

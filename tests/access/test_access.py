@@ -399,7 +399,8 @@ def test_networks_have_one_form(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "robot", "192.168.1.7/33", "192.168.1.7/", "/24", "1.2.3.4/a"]
+    "text",
+    ["", "robot", "192.168.1.7/33", "192.168.1.7/", "/24", "1.2.3.4/a", "::ffff:192.168.1.7/24"],
 )
 def test_an_invalid_network_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(ValueError, match=r"192\.168\.1\.7"):
