@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
@@ -52,6 +53,7 @@ LOADING_AGAIN_S = (0.25, 0.5)
 """Pauses before retrying a request while the server loads; the last one repeats."""
 MOST_ERROR_BYTES = 64 * 1024
 MOST_BODY_BYTES = 16 * 1024 * 1024
+_EVENT_FIELD = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry|):")
 
 
 class HttpExchange:
@@ -81,7 +83,10 @@ class HttpExchange:
         self._on_stall = on_stall
         self._end: Exception | None = None
         """Why the exchange was ended early."""
-        self._first_piece = b""
+        self._begin = b""
+        """What ``peek`` has read."""
+        self._whole = False
+        """Whether the body has been read to its end."""
         self.is_over = asyncio.Event()
         """Set once the server has, as far as we know, stopped working on the answer."""
         self.closed = False
@@ -119,9 +124,13 @@ class HttpExchange:
                 yield piece
 
     async def events(self) -> AsyncGenerator[str, None]:
-        """The data of the body's server-sent events. Comments, which some servers send as
-        keep-alives, do not count as a sign of life."""
-        if self.content_type != "text/event-stream":
+        """The data of the body's server-sent events, or the body if it is one JSON object, as some
+        servers do not stream. Comments, which some servers send as keep-alives, do not count as a
+        sign of life."""
+        if (await self.peek()).lstrip().startswith(b"{"):
+            yield (await self.body()).decode("utf-8", "replace")
+            return
+        if not self._streams:
             kind = self.content_type or "a body without a type"
             raise garbled(self._place, f"expected an event stream, got {kind}")
         reader = EventReader()
@@ -151,19 +160,33 @@ class HttpExchange:
         return whole[:most_bytes]
 
     async def peek(self) -> bytes:
-        """The body's first piece; later reads return it again. Raises ``EngineError``,
-        ``Cancelled``."""
-        async with aclosing(self._raw()) as raw:
-            self._first_piece = await anext(raw, b"")
-        return self._first_piece
+        """The body's first piece, or all up to its first event; later reads return it again. Raises
+        ``EngineError``, ``Cancelled``."""
+        if not self._begin:
+            async with aclosing(self._raw()) as raw:
+                async for piece in raw:
+                    self._begin += piece
+                    long = len(self._begin) > MOST_ERROR_BYTES
+                    if long or not self._streams or EventReader().feed(self._begin):
+                        break
+        return self._begin
+
+    @property
+    def _streams(self) -> bool:
+        """Whether these are server-sent events, whatever the server calls them."""
+        labelled = self.content_type == "text/event-stream"
+        return labelled or bool(_EVENT_FIELD.match(self._begin))
 
     async def _raw(self) -> AsyncGenerator[bytes, None]:
-        if self._first_piece:
-            yield self._first_piece
+        if begin := self._begin:
+            yield begin
+        if self._whole:
+            return
         try:
             async with aclosing(self.answer.pieces()) as pieces:
                 while (piece := await self.until(anext(pieces, None))) is not None:
                     yield piece
+            self._whole = True
         except HttpFailure as broken:
             raise broke_off(self._place, broken.detail) from broken
 

@@ -12,6 +12,7 @@ from pipeline.engines.llm.template_messages import adapted, call_data, function_
 from pipeline.engines.llm.url_prompts import (
     MalformedAnswer,
     RawCall,
+    StreamError,
     UrlRequest,
     arguments_text,
     decoded,
@@ -73,7 +74,8 @@ class ChatReader:
     """Parses a stream of ``chat.completion.chunk`` objects.
 
     Pieces of a call share an ``index``. Older versions of Ollama send no index, or the same one for
-    all calls, so a new ``id`` also starts a call. ``reasoning_content`` (llama-server, LM Studio,
+    all calls, so a new ``id`` also starts a call; Gemini sends no id either, but whole calls.
+    ``reasoning_content`` (llama-server, LM Studio,
     SGLang) and ``reasoning`` (vLLM, Ollama) are thoughts.
     """
 
@@ -85,6 +87,8 @@ class ChatReader:
 
     def feed(self, data: str) -> str:
         """The text in an event, without thoughts. Raises ``StreamError``, ``MalformedAnswer``."""
+        if not data.strip():
+            return ""  # a keep-alive
         if data.strip() == "[DONE]":
             self.finish_reason = self.finish_reason or "stop"  # some servers send no reason
             return ""
@@ -101,30 +105,41 @@ class ChatReader:
             raise MalformedAnswer("a chunk of its answer has no delta")
         for piece in delta.get("tool_calls") or ():
             self._take(piece)
-        if reason := choice.get("finish_reason"):
+        reason = choice.get("finish_reason")
+        if reason in ("error", "abort"):
+            raise StreamError({"error": f"its finish_reason is {reason!r}"})
+        if reason and reason != "null":
             self.finish_reason = "length" if reason == "length" else "stop"
-        content = delta.get("content")
-        return content if isinstance(content, str) else ""
+        return _text(delta.get("content"))
 
     def _take(self, piece: Any) -> None:
         function = piece.get("function") if isinstance(piece, dict) else None
         if not isinstance(function, dict):
             raise MalformedAnswer("a call of its answer has no function")
         key, index = piece.get("id") or "", piece.get("index")
-        call = self._of(index, str(key))
         name, arguments = function.get("name"), function.get("arguments")
+        call = self._of(index, str(key), named=bool(name))
         if isinstance(name, str) and not call.name:
             call.name = name
         if arguments is not None:
             call.arguments += arguments_text(arguments)
 
-    def _of(self, index: Any, key: str) -> RawCall:
+    def _of(self, index: Any, key: str, *, named: bool) -> RawCall:
         """The newest call that a piece may belong to, or a new one."""
         for call in reversed(self.calls):
+            if named and not key and call.whole:
+                break
             if call.index == index and (not key or not call.key or key == call.key):
                 return call
         self.calls.append(RawCall(key, index=index))
         return self.calls[-1]
+
+
+def _text(content: Any) -> str:
+    """The words in ``content``, which may be a list of parts (Mistral), thoughts among them."""
+    if isinstance(content, list):
+        return "".join(_text(part.get("text")) for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
 
 
 def usage_of(answer: Any) -> Usage | None:

@@ -196,6 +196,14 @@ class RawCall:
     arguments: str = ""
     index: Any = None
 
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of it is missing."""
+        try:
+            return isinstance(json.loads(self.arguments), dict)
+        except (ValueError, RecursionError):
+            return False
+
 
 def decoded(data: str) -> dict[str, Any]:
     """One event's JSON object. Raises ``StreamError``, ``MalformedAnswer``."""
@@ -205,7 +213,7 @@ def decoded(data: str) -> dict[str, Any]:
         raise MalformedAnswer("an event of its stream is not JSON") from None
     if not isinstance(event, dict):
         raise MalformedAnswer("an event of its stream is not an object")
-    if event.get("error"):
+    if event.get("error") or event.get("object") == "error":
         raise StreamError(event)
     return event
 
@@ -272,7 +280,9 @@ class ReplyParser:
             return None
         try:
             whole = raw.arguments.encode("utf-16", "surrogatepass").decode("utf-16")
-            arguments = json.loads(whole.strip() or "{}", strict=False)
+            arguments = json.loads(whole.strip() or "{}", strict=False) or {}
+            if isinstance(arguments, str):  # encoded twice
+                arguments = json.loads(arguments, strict=False)
             text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
             text.encode()
         except (ValueError, RecursionError):

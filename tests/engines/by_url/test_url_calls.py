@@ -270,6 +270,10 @@ def test_pieces_are_joined_into_their_call() -> None:
     assert one_index == [("a", "{}"), ("b", "{}")]
     no_index = chat_calls([piece("a", "{}", id="1"), piece("b", "{}", id="2")])
     assert no_index == [("a", "{}"), ("b", "{}")]
+    no_id = chat_calls([piece("a", "{}", index=0), piece("a", "{}", index=0)])
+    assert no_id == [("a", "{}"), ("a", "{}")]
+    name_repeated = chat_calls([piece("a", "{", index=0)], [piece("a", "}", index=0)])
+    assert name_repeated == [("a", "{}")]
     repeated = chat_calls([piece("a", "{", index=0, id="1")], [piece("a", "}", index=0, id="1")])
     assert repeated == [("a", "{}")]
     assert chat_calls([piece("a", {"x": 1}, index=0, id="1")]) == [("a", '{"x": 1}')]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -231,7 +232,10 @@ STOP = chunk({}, "stop")
         (stream(WORDS, data({"error": {"message": "Hello friend"}})), "… friend"),
         (stream(b"<html>"), "stream ended before"),
         (Mood(200, "text/html", [b"<html>"]), "got text/html"),
-        (Mood(200, "application/json", [b"{}"]), "got application/json"),
+        (Mood(200, "application/json", [b"{}"]), "stream ended before"),
+        (Mood(200, "application/json", [b"[]"]), "got application/json"),
+        (stream(data({"object": "error", "message": "out of memory"}), data("[DONE]")), "memory"),
+        (stream(WORDS, chunk({}, "abort"), data("[DONE]")), "abort"),
     ],
 )
 async def test_a_broken_stream_is_an_error(mood: Mood, why: str) -> None:
@@ -250,3 +254,25 @@ async def test_an_answer_ends_at_its_end_mark(torn: bool, end: bytes) -> None:
     deltas = await answered(far)
     assert text_of(deltas) == "Hello."
     assert deltas[-1] == Finished("stop", Usage())
+
+
+WHOLE = {"choices": [{"message": {"content": "Hello."}, "finish_reason": "stop"}]}
+PARTS = [
+    {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]},
+    {"type": "text", "text": "Hello."},
+]
+
+
+@pytest.mark.parametrize(
+    "mood",
+    [
+        Mood(200, "application/json", [json.dumps(WHOLE).encode()]),  # it does not stream
+        Mood(200, "", [WORDS, STOP]),  # a FastAPI app
+        Mood(200, "text/plain; charset=utf-8", [b": wait\n\n", WORDS, STOP]),
+        stream(data(""), data(" "), WORDS, STOP),
+        stream(chunk({"content": PARTS}), STOP),  # Mistral
+        stream(chunk({"content": "Hello"}, "null"), 0.7, chunk({"content": "."}, "null"), STOP),
+    ],
+)
+async def test_an_answer_in_an_odd_form_is_understood(mood: Mood) -> None:
+    assert text_of(await answered(FarServer(moods={PATH: [mood]}))) == "Hello."
