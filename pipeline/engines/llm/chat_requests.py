@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 from pipeline.engines.by_url.endpoint import HttpExchange
 from pipeline.engines.by_url.engine import UrlEngine
@@ -33,8 +34,8 @@ class ChatRequests:
         """The server's chat template, and its capabilities."""
         self._rungs: dict[str, int] = {}
         """The rung of ``_ladder`` to start from, for each model."""
-        self._plain: set[str] = set()
-        """Models for which the server refuses the fields that turn thinking off."""
+        self._refused: dict[str, set[str]] = {}
+        """Fields that the server refuses for each model."""
 
     @asynccontextmanager
     async def ask(
@@ -82,35 +83,40 @@ class ChatRequests:
     async def _accept_fields(
         self, request: UrlRequest, work: Work, stream: bool, open_exchange: AsyncExitStack
     ) -> HttpExchange:
-        """Send a request, if need be without the fields that turn thinking off."""
-        refusal: EngineError | None = None
-        plain = replace(request, family=replace(request.family, chat={}))
-        if request.family.chat and request.model not in self._plain:
+        """Send a request, if need be without fields that the server refuses."""
+        body, refusal = body_of(request, stream=stream), None
+        refused = set(self._refused.get(request.model, ()))
+        while True:
+            if "max_tokens" in refused and "max_tokens" in body:  # OpenAI's newer models
+                body["max_completion_tokens"] = body["max_tokens"]
+            accepted = {name: body[name] for name in body if name not in refused}
             try:
-                return await self._send(request, work, stream, open_exchange)
+                exchange = await self._send(request, accepted, work, open_exchange)
             except (Rejection, ServerFailure) as problem:
-                if not _is_of_fields(problem):
-                    raise
-                refusal = problem
-        try:
-            exchange = await self._send(plain, work, stream, open_exchange)
-        except (Rejection, ServerFailure) as problem:
-            if refusal and not _is_of_fields(problem):  # else other fields are refused
-                self._leave_out(request, refusal)
-            raise
-        if refusal:
-            self._leave_out(request, refusal)
-        return exchange
+                if more := _refused_fields(problem, accepted, request.family.chat):
+                    refusal = refusal or problem
+                    refused |= more
+                    continue
+                if refusal and not _is_of_fields(problem):  # else other fields are refused
+                    self._leave_out(request, refused, refusal)
+                raise
+            if refusal:
+                self._leave_out(request, refused, refusal)
+            return exchange
 
-    def _leave_out(self, request: UrlRequest, refusal: EngineError) -> None:
-        self._plain.add(request.model)
-        log.warning("%s: no longer sent: %s", ", ".join(request.family.chat), refusal)
+    def _leave_out(self, request: UrlRequest, refused: set[str], refusal: EngineError) -> None:
+        self._refused[request.model] = refused
+        log.warning("%s: no longer sent: %s", ", ".join(sorted(refused)), refusal)
 
     async def _send(
-        self, request: UrlRequest, work: Work, stream: bool, open_exchange: AsyncExitStack
+        self,
+        request: UrlRequest,
+        body: dict[str, Any],
+        work: Work,
+        open_exchange: AsyncExitStack,
     ) -> HttpExchange:
         engine = self._engine
-        content = json_body(engine.options.with_extra(body_of(request, stream=stream)))
+        content = json_body(engine.options.with_extra(body))
         async with AsyncExitStack() as attempt:
             exchange = await attempt.enter_async_context(
                 engine.endpoint.ask(PATH, content, work, request.private)
@@ -122,7 +128,9 @@ class ChatRequests:
 
 
 _TEMPLATE_WORDS = re.compile(
-    r"template|jinja|\broles?\b|alternat(?:e|ing)\b|\bsystem (?:message|prompt)"
+    r"template|jinja|\broles?\b|alternat(?:e|ing)\b"
+    r"|\b(?:system|developer) (?:message|prompt|instruction)"
+    r"|\btools\b.{0,60}permitted|(?:unknown|unrecogni[sz]ed|unexpected)\b.{0,60}\btools\b"
     r"|(?:support|requir|enabl).{0,60}\b(?:tool|function)"
     r"|\b(?:tool|function).{0,60}(?:support|requir|enabl)",
     re.IGNORECASE,
@@ -138,6 +146,24 @@ _FIELD_WORDS = re.compile(
     re.IGNORECASE,
 )
 """Matches errors of servers that do not know a field, or not for this model."""
+
+
+_OPTIONAL = re.compile(
+    r"\b(?:temperature|top_p|min_p|repeat_penalty|repetition_penalty|seed|stream_options"
+    r"|max_tokens|max_completion_tokens|parallel_tool_calls)\b"
+)
+"""Fields without which a request still makes sense."""
+
+
+def _refused_fields(
+    refusal: EngineError, sent: Mapping[str, Any], no_thoughts: Mapping[str, Any]
+) -> set[str]:
+    """Which of the fields that were sent to leave out: those that the refusal names, or those that
+    turn thinking off, if it is about fields."""
+    named = {*_OPTIONAL.findall(refusal.why or "")} & sent.keys()
+    if not named and _is_of_fields(refusal):
+        named = {*no_thoughts} & sent.keys()
+    return named
 
 
 def _is_of_fields(refusal: EngineError) -> bool:

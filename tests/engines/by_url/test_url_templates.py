@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
-from pipeline.messages import LlmRequest, Message
+from pipeline.messages import LlmRequest, Message, Sampling
 from pipeline.work import Work
 from tests.support.far_answers import data, refusal
 from tests.support.far_server import FarServer, Mood, problem, serving, stream
@@ -95,7 +95,9 @@ NO_TOOLS = "Jinja Exception: tool_call not allowed"
         ("openai", problem(404, {"error": {"message": "No endpoints support tool use"}})),
         ("lm-studio", stream(data({"error": {"message": NO_TOOLS}}, "error"))),
         ("lm-studio", stream(b": wait\n\n" + data({"error": {"message": NO_TOOLS}}, "error"))),
+        ("lm-studio", stream(b": wait\n\n", 0.05, data({"error": {"message": NO_TOOLS}}, "error"))),
         ("vllm", problem(200, {"error": {"message": NO_TOOLS}})),
+        ("openai", problem(400, {"error": "Unrecognized request arguments: tool_choice, tools"})),
     ],
 )
 async def test_tools_that_a_server_refuses_are_described(server: Server, mood: Mood) -> None:
@@ -135,6 +137,44 @@ async def test_refused_fields_are_left_out_from_then_on(
     fields = {"chat_template_kwargs", "reasoning_effort"}
     assert [bool(fields & set(seen.json)) for seen in far.asked(PATH)] == [True, False, False]
     assert "tools" in far.asked(PATH)[-1].json
+
+
+@pytest.mark.parametrize(
+    ("server", "fields", "says"),
+    [
+        ("openai", ["temperature"], "Unsupported value: 'temperature' does not support 0.7"),
+        ("openai", ["temperature", "top_p"], "Unsupported parameter: '{}' is not supported"),
+        ("koboldcpp", ["stream_options"], "Unrecognized request argument supplied: {}"),
+        ("vllm", ["min_p"], "{} is not supported with speculative decoding"),
+        ("koboldcpp", ["max_tokens"], "'{}' is not supported. Use 'max_completion_tokens'"),
+    ],
+)
+async def test_only_the_fields_that_a_server_names_are_left_out(
+    server: Server, fields: list[str], says: str
+) -> None:
+    """As by OpenAI's reasoning models and older APIs of Azure."""
+    refusals = [problem(400, {"error": {"message": says.format(name)}}) for name in fields]
+    far = FarServer(server, moods={PATH: refusals})
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        for _ in range(2):
+            assert await answer(engine, sampling=Sampling(max_tokens=9))
+    first, *_, last = (seen.json for seen in far.asked(PATH))
+    assert len(far.asked(PATH)) == len(fields) + 2
+    renamed = {"max_completion_tokens"} if "max_tokens" in fields else set()
+    assert set(last) == set(first) - set(fields) | renamed
+
+
+async def test_a_system_message_that_a_server_refuses_goes_before_the_users_first() -> None:
+    refused = problem(400, {"error": "Developer instruction is not enabled for models/gemma-3"})
+    far = FarServer("koboldcpp", moods={PATH: [refused]})
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        for _ in range(2):
+            assert await answer(engine)
+    assert [[m["role"] for m in seen.json["messages"]] for seen in far.asked(PATH)] == [
+        ["system", "user"],
+        ["user"],
+        ["user"],
+    ]
 
 
 async def test_a_server_may_refuse_fields_and_then_the_conversation() -> None:
