@@ -82,6 +82,7 @@ class ChatReader:
     def __init__(self) -> None:
         self.finish_reason: FinishReason | None = None
         self.usage: Usage | None = None
+        self._thoughts, self._spoke = "", False
         self.calls: list[RawCall] = []
         """All calls, once ``finish_reason`` is set."""
 
@@ -103,6 +104,7 @@ class ChatReader:
         delta = choice.get("delta") or choice.get("message") or {}
         if not isinstance(delta, dict):
             raise MalformedAnswer("a chunk of its answer has no delta")
+        self._thoughts += _text(delta.get("reasoning_content") or delta.get("reasoning"))
         for piece in delta.get("tool_calls") or ():
             self._take(piece)
         reason = choice.get("finish_reason")
@@ -110,7 +112,16 @@ class ChatReader:
             raise StreamError({"error": f"its finish_reason is {reason!r}"})
         if reason and reason != "null":
             self.finish_reason = "length" if reason == "length" else "stop"
-        return _text(delta.get("content"))
+        content = _text(delta.get("content"))
+        self._spoke = self._spoke or bool(content)
+        return content
+
+    @property
+    def misplaced(self) -> str:
+        """The answer of a model that does not think, if all of it came as a thought: some parsers
+        of vLLM expect one."""
+        ended = self.finish_reason == "stop" and not (self.calls or self._spoke)
+        return self._thoughts if ended else ""
 
     def _take(self, piece: Any) -> None:
         function = piece.get("function") if isinstance(piece, dict) else None

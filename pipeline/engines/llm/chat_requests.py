@@ -37,6 +37,10 @@ class ChatRequests:
         self._refused: dict[str, set[str]] = {}
         """Fields that the server refuses for each model."""
 
+    def forbids_thoughts(self, request: UrlRequest) -> bool:
+        """Whether the server accepts the fields that turn thinking off."""
+        return bool(request.family.chat.keys() - self._refused.get(request.model, set()))
+
     @asynccontextmanager
     async def ask(
         self, request: UrlRequest, work: Work, *, stream: bool

@@ -56,6 +56,8 @@ conversation."""
 TOKENS_PER_CHAR = 0.25
 """For instructions and tools, before the server has counted a prompt. Low, as nothing of them can
 be left out: a prompt that may fit must not be refused."""
+THOUGHT_TOKENS = 1024
+"""Tokens for the thoughts of a model that cannot be told not to think, such as gpt-oss."""
 LINGER_S = 0.5
 """Longest wait, after an answer, for its token counts and the end of the stream. Reading to the end
 keeps the connection open for the next request."""
@@ -92,6 +94,8 @@ class UrlLlm(UrlEngine):
         self.chat_options = options
         self.refuses_reading = False
         """Whether the server has rejected a request that reads ahead."""
+        self.thinks = False
+        """Whether thoughts have used up the tokens of an answer."""
         self.requests = ChatRequests(self)
 
     @property
@@ -181,20 +185,39 @@ class UrlConversation:
         self, request: UrlRequest, work: Work, earlier_usage: Usage
     ) -> AsyncGenerator[Delta, None]:
         reader, parts = ChatReader(), ReplyParser(request)
+        llm, most, said = self._llm, request.sampling.max_tokens, 0
+        if llm.thinks and most is not None:
+            sampling = replace(request.sampling, max_tokens=most + THOUGHT_TOKENS)
+            request = replace(request, sampling=sampling)
         async with (
-            self._llm.requests.ask(request, work, stream=True) as exchange,
+            llm.requests.ask(request, work, stream=True) as exchange,
             aclosing(self._texts(exchange, reader, request)) as texts,
         ):
             async for text in texts:
                 for part in parts.text(text):
+                    said += 1
                     yield part
+                if said == most and llm.thinks:  # the thoughts needed less
+                    reader.finish_reason = "length"
+                    break
+        if llm.requests.forbids_thoughts(request):
+            for part in parts.text(reader.misplaced):
+                yield part
         for part in parts.finish(reader.calls):
+            said += 1
             yield part
         usage = reader.usage or Usage()
         self._learn(request, usage)
         total = usage.prompt + usage.generated
         self._usage = Usage(total, evaluated=total)
         reason = reader.finish_reason or "stop"
+        if reason == "length" and not (said or reader.calls or llm.thinks or request.forced):
+            llm.thinks = True
+            log.warning("%s thinks, and had no tokens left to answer: it gets more", llm.place.who)
+            async with aclosing(self._answer(request, work, earlier_usage + usage)) as deltas:
+                async for delta in deltas:
+                    yield delta
+            return
         if parts.missing and reason == "stop":
             raise _no_call(self._llm, usage)
         yield Finished(reason, earlier_usage + usage)

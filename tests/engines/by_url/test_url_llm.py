@@ -14,7 +14,7 @@ from pipeline.errors import EngineError
 from pipeline.messages import LlmRequest, Message, Sampling, ToolChoice, Usage
 from pipeline.work import Work
 from tests.support.far_answers import data
-from tests.support.far_server import FarServer, Mood, serving, stream
+from tests.support.far_server import FarServer, Mood, problem, serving, stream
 from tests.support.far_server import Kind as Server
 from tests.support.url_engines import DANCE, HELLO, NOD, answer, answered, running
 
@@ -276,3 +276,35 @@ PARTS = [
 )
 async def test_an_answer_in_an_odd_form_is_understood(mood: Mood) -> None:
     assert text_of(await answered(FarServer(moods={PATH: [mood]}))) == "Hello."
+
+
+# --- thoughts ----------------------------------------------------------------------------------
+
+THOUGHT = chunk({"reasoning_content": "Hello."})
+
+
+async def test_an_answer_that_a_server_takes_for_a_thought_is_said() -> None:
+    """As vLLM does with some parsers when thinking is turned off."""
+    assert text_of(await answered(FarServer("vllm", moods={PATH: [stream(THOUGHT, STOP)]}))) == (
+        "Hello."
+    )
+    nod = {"index": 0, "id": "1", "function": {"name": "nod", "arguments": "{}"}}
+    calls = stream(THOUGHT, chunk({"tool_calls": [nod]}), STOP)
+    deltas = await answered(FarServer("vllm", moods={PATH: [calls]}), tools=(NOD,))
+    assert (text_of(deltas), calls_of(deltas)) == ("", [ToolCall("nod", "{}")])
+    refused = problem(400, {"error": "reasoning_effort is not supported"})
+    thinker = FarServer("ollama", moods={PATH: [refused, stream(THOUGHT, STOP)]})
+    assert text_of(await answered(thinker)) == ""
+
+
+@pytest.mark.parametrize("thought", [THOUGHT, chunk({"content": "<think>Hm, let me see"})])
+async def test_a_model_that_cannot_but_think_gets_tokens_for_it(thought: bytes) -> None:
+    words = [chunk({"content": word}) for word in ("One ", "two ", "three ")]
+    long = stream(thought, chunk({"content": "</think>"}), *words, STOP)
+    far = FarServer("ollama", moods={PATH: [stream(thought, chunk({}, "length")), long, long]})
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        for _ in range(2):
+            deltas = await answer(engine, sampling=Sampling(max_tokens=2))
+            assert text_of(deltas) == "One two"
+            assert deltas[-1] == Finished("length", Usage())
+    assert [seen.json["max_tokens"] for seen in far.asked(PATH)] == [2, 1026, 1026]
