@@ -105,6 +105,30 @@ async def test_json_that_is_no_call_stays_text(text: str, choice: ToolChoice) ->
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        f"[TOOL_CALLS][{DANCE_TEXT}]",  # Mistral
+        f"<|tool_call|>[{DANCE_TEXT}]",  # Granite
+        f"<TOOLCALL>[{DANCE_TEXT}]</TOOLCALL>",  # Nemotron
+        f"[TOOL_REQUEST]{DANCE_TEXT}[END_TOOL_REQUEST]",  # LM Studio
+        f"{DANCE_TEXT}<|im_end|>",
+    ],
+)
+async def test_marks_of_other_models_are_not_spoken(text: str) -> None:
+    deltas = await answered(FarServer(words=[text]), tools=(DANCE, NOD))
+    assert (text_of(deltas), calls_of(deltas)) == ("", [DANCED])
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"steps": 3}', json.dumps('{"steps": 3}'), ' {"steps": 3}\n']
+)
+def test_arguments_may_be_encoded_twice(arguments: str) -> None:
+    parser = ReplyParser(UrlRequest("", LLAMA_SERVER, [], [DANCE, NOD]))
+    calls = [RawCall("1", "dance", arguments), RawCall("2", "nod", "null")]
+    assert list(parser.finish(calls)) == [DANCED, NODDED]
+
+
+@pytest.mark.parametrize(
     ("text", "choice", "expected"),
     [
         (f"Sure. {DANCE_TEXT}", ToolChoice("required"), [DANCED]),

@@ -59,13 +59,13 @@ class Syntax:
     @property
     def other_markers(self) -> tuple[str, ...]:
         """Other marks that are not speech. No mark is a prefix of another."""
-        return tuple({*BLOCKS, *STRAY, self.close.strip()} - {""})
+        return tuple({*BLOCKS, *STRAY, *ENDS, self.close.strip()} - {""})
 
     @property
     def spelled(self) -> frozenset[str]:
         """Every mark that a control token may stand for."""
         quotes = {gemma.QUOTE} if self.values == "gemma" else set()
-        return frozenset({self.marker, *self.other_markers, *quotes})
+        return frozenset({self.marker, *self.other_markers, *quotes} - {*ENDS})
 
 
 THOUGHTS: Mapping[str, str] = {
@@ -88,8 +88,16 @@ BLOCKS: Mapping[str, str] = {
 }
 """Opening and closing marks of text that is not spoken: thoughts, and invented tool results."""
 
-STRAY = (*BLOCKS.values(), "</tool_call>", "<tool_call|>")
-"""Closing marks that may appear without their opening mark; they are dropped."""
+STRAY = (
+    *BLOCKS.values(),
+    *("</tool_call>", "<tool_call|>", "[TOOL_CALLS]", "<|tool_call|>", "<TOOLCALL>", "</TOOLCALL>"),
+    *("[TOOL_REQUEST]", "[END_TOOL_REQUEST]"),
+)
+"""Marks that are dropped: closing ones without their opening mark, and those around calls in JSON
+of Mistral, Granite, Nemotron and LM Studio."""
+
+ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|endoftext|>", "<|return|>")
+"""Ends of a turn, which some servers leave in the text."""
 
 HERMES = Syntax(
     "hermes",
