@@ -7,6 +7,7 @@ Ollama's ``docs/openai`` and API, LM Studio's documentation of its REST API, lla
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -176,7 +177,7 @@ class ListedModel:
 def listed(answer: Any) -> list[ListedModel] | None:
     """The models in an answer to ``GET /v1/models``; ``None`` if it is no such list. The context
     size is in ``max_model_len`` (vLLM) or ``meta.n_ctx`` (newer builds of llama-server)."""
-    data = _at(answer, "data")
+    data = answer if isinstance(answer, list) else _at(answer, "data")
     if not isinstance(data, list):
         return None
     return [
@@ -198,17 +199,23 @@ def family_of(models: Sequence[ListedModel]) -> Family:
     return next((family for family in FAMILIES if owners & {*family.owners}), OTHER)
 
 
+_FOR_SEARCH = re.compile(r"embed|rerank", re.IGNORECASE)
+"""Matches the names of models that Ollama, LM Studio and others list and load beside the ones that
+answer."""
+
+
 def choose(
     models: Sequence[ListedModel], name: str | None, current: str = "", running: Sequence[str] = ()
 ) -> ListedModel | None:
     """The model called ``name``, which in Ollama means ``name:latest``. Without a name: the
     ``current`` one, else one that is loaded, else the first, so that the server does not swap
-    models."""
+    models; those for searching, which cannot answer, come last."""
     if name is not None:
         names = [name, f"{name}:latest"]
     else:
         loaded = [model.id for model in models if model.loaded]
-        names = [current, *loaded, *running, *(model.id for model in models[:1])]
+        names = [current, *loaded, *running, *(model.id for model in models)]
+        names.sort(key=lambda name: bool(_FOR_SEARCH.search(name)))
     return next((model for name in names for model in models if model.id == name), None)
 
 

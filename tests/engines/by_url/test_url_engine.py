@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.engines.by_url import engine as engine_module
+from pipeline.engines.by_url.families import listed
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
@@ -122,6 +123,22 @@ async def test_of_several_models_it_keeps_to_one_that_runs(impatient: None, serv
         await answer(engine)
     asked = {seen.json["model"] for seen in far.asked("/v1/chat/completions")}
     assert asked == {"org/qwen3"}
+
+
+@SEVERAL
+@pytest.mark.parametrize("loaded", [("nomic-embed-text", "qwen3"), ()])
+async def test_a_model_for_searching_is_not_asked_for_an_answer(
+    impatient: None, server: Any, loaded: tuple[str, ...]
+) -> None:
+    models = ("nomic-embed-text", "bge-Reranker-v2", "qwen3")
+    far = FarServer(server, models=models, loaded=loaded)
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        assert engine.server.model == "qwen3"
+
+
+def test_a_list_of_models_may_be_bare() -> None:
+    """As Together's."""
+    assert listed([{"id": "qwen3"}]) == listed({"data": [{"id": "qwen3"}]}) != []
 
 
 @SEVERAL
