@@ -415,6 +415,6 @@ class Endpoint:
         if "retry-after" in headers:
             says = replace(says, retry_s=retry_after_s(headers["retry-after"]))
         error = refusal(self.place, says, private)
-        if status == 503:
+        if status == 503 or isinstance(error, ServerLoading):
             self._doubt(error)
         return error

@@ -243,6 +243,11 @@ _LOADS = re.compile(
 )
 """How llama-server, Ollama and others say, with HTTP status 503, that the model is loading."""
 _FOR_NOW = (ServerOverload, "refuses the request for now", "Check its log, and your account there")
+_OVERLOADED = (
+    ServerOverload,
+    "is overloaded",
+    "Lower {kind}.max_requests, or give it more capacity",
+)
 _FAILED = (ServerFailure, "failed", "Check its log")
 _REFUSED = "Check its log; {kind}.extra adds and removes fields"
 _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
@@ -257,11 +262,7 @@ _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
     ),
     **dict.fromkeys((301, 302, 303, 307, 308), _MOVED),
     **dict.fromkeys((402, 408, 409, 425), _FOR_NOW),
-    429: (
-        ServerOverload,
-        "is overloaded",
-        "Lower {kind}.max_requests, or give it more capacity",
-    ),
+    **dict.fromkeys((429, 529), _OVERLOADED),
     503: (Unreachable, "is not ready", "Wait, or check its log"),
 }
 """What an HTTP status means, and what to do. 0: an error in the middle of an answer; 200: an error
@@ -277,7 +278,7 @@ def refusal(place: EngineAddress, complaint: Complaint, private: Iterable[str] =
     kind, what, fix = _BY_STATUS.get(status, other)
     if status == 503 and _LOADS.search(complaint.message):
         kind, fix = ServerLoading, _WAIT
-    elif status == 503 and complaint.retry_s is not None:
+    elif status in (429, 503, 529) and complaint.retry_s is not None:
         kind = ServerLoading
     code = f"HTTP {status}" if status else "in the middle of its answer"
     error = kind(

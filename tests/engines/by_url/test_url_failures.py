@@ -116,6 +116,7 @@ def test_an_answer_that_fills_the_context_is_not_a_prompt_too_long() -> None:
         ),
         (307, {}, Misconfiguration, "redirects to another address: HTTP 307", "llm.url"),
         (429, {"error": "rate limit"}, ServerOverload, "is overloaded", "llm.max_requests"),
+        (529, {"error": "busy"}, ServerOverload, "is overloaded: HTTP 529", "llm.max_requests"),
         (500, {"detail": "CUDA out of memory"}, ServerFailure, "failed: HTTP 500, CUDA out", "log"),
         (
             *(503, says("Loading model", type="unavailable_error", code=503), ServerLoading),

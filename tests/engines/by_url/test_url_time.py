@@ -183,6 +183,7 @@ class LoadingPool(ScriptedPool):
     loading."""
 
     says = b'{"error": {"message": "Loading model"}}'
+    status = 503
 
     def __init__(self, loaded_s: float, *, refuses: bool, owner: str) -> None:
         super().__init__(ScriptedAnswer(KINDS["openai-chat"], [chunk(content="Hello."), END]))
@@ -201,7 +202,7 @@ class LoadingPool(ScriptedPool):
                 await wait(max(0.0, self.loaded_s - now))
                 return self.answer
             busy = ScriptedAnswer("application/json", [self.says])
-            busy.status = 503
+            busy.status = self.status
             busy.headers |= {"retry-after": self.retry_after} if self.retry_after else {}
             return busy
         content: Any = {"data": [{"id": "m", "owned_by": self.owner}]}
@@ -285,6 +286,15 @@ def test_a_question_waits_as_long_as_the_server_says(
     else:
         assert ended == 10.0, "at once; ``after_loading`` looks then"
         assert "is not ready: HTTP 503, Maintenance. Wait, or check its log" in str(error)
+
+
+@pytest.mark.parametrize("status", [429, 529])
+def test_a_question_waits_where_a_server_limits_its_requests(status: int) -> None:
+    pool = LoadingPool(45.0, refuses=True, owner="acme")
+    pool.says, pool.status, pool.retry_after = b"Overloaded", status, "30"
+    ended, error, (problem,) = after_loading(pool)
+    assert (ended, error, pool.posts) == (60.0, None, 4)
+    assert problem.startswith("asks to wait; ")
 
 
 @pytest.mark.parametrize(
