@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any, NoReturn
+from typing import Any
 
 from pipeline.engines.llm.pictures import joined
 from pipeline.engines.llm.tool_calls.syntax import HERMES
@@ -243,16 +243,13 @@ def _arguments(arguments: Any) -> Mapping[str, Any]:
     data = arguments
     if isinstance(arguments, str):
         try:
-            data = json.loads(arguments.strip() or "{}", parse_constant=_no_number)
+            data = json.loads(arguments.strip() or "{}")
+            json.dumps(data, allow_nan=False)
         except (ValueError, RecursionError):
             data = None
     if is_deep(data):
         return {}
     return data if isinstance(data, Mapping) else {"arguments": arguments}
-
-
-def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def called_name(call: Mapping[str, Any]) -> str:

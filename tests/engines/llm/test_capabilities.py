@@ -230,6 +230,7 @@ def test_strict_templates_get_alternating_roles() -> None:
         ("null", {"arguments": "null"}),
         ('"Paris"', {"arguments": '"Paris"'}),
         ('{"n": NaN}', {"arguments": '{"n": NaN}'}),
+        ('{"n": 1e999}', {"arguments": '{"n": 1e999}'}),
         ('{"a":' * 200 + "1" + "}" * 200, {}),
         ("[" * 100_000, {"arguments": "[" * 100_000}),
     ],
