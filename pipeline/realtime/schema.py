@@ -199,7 +199,7 @@ class PromptTemplate(Tolerant):
 
     id: str
     version: str | None = None
-    variables: dict[str, str] | None = None
+    variables: JsonObject | None = None
 
 
 class TokenLimits(Tolerant):

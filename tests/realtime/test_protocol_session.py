@@ -184,10 +184,13 @@ def test_the_type_and_a_named_tool_are_required() -> None:
     assert len(client.protocol.config.tools) == 1
 
 
+PART = {"type": "input_text", "text": "London"}
+
+
 def test_fields_without_effect_are_shown() -> None:
     given: dict[str, Any] = {
         "tracing": {"workflow_name": "w", "group_id": "g", "metadata": {"a": [1]}},
-        "prompt": {"id": "pmpt_1", "version": "2", "variables": {"name": "Ada"}},
+        "prompt": {"id": "pmpt_1", "version": "2", "variables": {"name": "Ada", "of": PART}},
         "reasoning": {"effort": "high"},
         "include": ["item.input_audio_transcription.logprobs"],
         "truncation": {
