@@ -147,7 +147,7 @@ def _part(role: MessageRole, given: ContentFields, input_format: AudioFormat, pa
 
 def _audio_part(given: ContentFields, input_format: AudioFormat, path: str) -> AudioPart:
     """Speech without a transcript is transcribed by the session."""
-    if given.audio is None and given.transcript:
+    if given.audio is None and given.transcript is not None:
         return AudioPart(given.transcript)
     path = f"{path}.audio"
     pcm = samples_of(wire.audio_bytes(given.audio, path), input_format, path)

@@ -74,6 +74,7 @@ def test_calls_and_their_outputs() -> None:
         FunctionCallItem("i", "c", "f", "{}"),
         FunctionOutputItem("i", "c", "42"),
         MessageItem("i", "user", (AudioPart("Hello."),)),
+        MessageItem("i", "user", (AudioPart(""),)),
         MessageItem("i", "assistant", (AudioPart("Hi."),)),
         MessageItem("i", "assistant", (AudioPart(""),)),
         MessageItem("i", "assistant", (TextPart("Hi."),)),
