@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import unicodedata
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
@@ -27,6 +28,10 @@ from pipeline.errors import ConfigError, ReachyVoiceError
 
 MOST_CHARS = 40
 """Longest name; the language model reads it with each turn."""
+ROUNDING = 0.001
+"""How much the length of a voice may differ from 1; a longer one would be like everybody's."""
+JOINERS = "\u200c\u200d"
+"""Invisible letters of names in Persian and in scripts of India."""
 
 
 class WrongPerson(ReachyVoiceError):
@@ -37,9 +42,18 @@ class WrongPerson(ReachyVoiceError):
 
 def _is_voice(text: str) -> str:
     values = np.frombuffer(base64.b64decode(text, validate=True), np.float32)
-    if not len(values) or not np.isfinite(values).all():
+    if not abs(np.linalg.norm(values.astype(np.float64)) - 1) < ROUNDING:  # NaN is not less
         raise ValueError("these are not the numbers of a voice")
     return text
+
+
+def _plain(name: str) -> str:
+    """However its accents and spaces were typed."""
+    return unicodedata.normalize("NFKC", name).strip()
+
+
+def _same(one: str, other: str) -> bool:
+    return _plain(one).casefold() == _plain(other).casefold()
 
 
 class _Entry(BaseModel):
@@ -71,28 +85,31 @@ class PeopleList(_Entry):
 
     def with_person(self, name: str, voice: Embedding, model: str) -> PeopleList:
         """Raises ``WrongPerson`` if the name is taken, ``ConfigError`` for another model."""
-        self.require_new(name)
+        name = self.require_new(name)
         self._require(model)
         text = base64.b64encode(voice.astype("<f4").tobytes()).decode()
         added = datetime.now(UTC).date().isoformat()
         person = StoredPerson(name=name, voice=text, added=added)
         return PeopleList(model=model, people=(*self.people, person))
 
-    def require_new(self, name: str) -> None:
-        """Raises ``WrongPerson`` if the name is taken or not allowed."""
-        if not name.isprintable() or not name.strip() or name.startswith("-"):
+    def require_new(self, name: str) -> str:
+        """The name as it is kept. Raises ``WrongPerson`` if it is taken or not allowed."""
+        name = _plain(name)
+        one_line = all(sign.isprintable() or sign in JOINERS for sign in name)
+        if not one_line or not name.strip(JOINERS) or name.startswith("-"):
             why = "it must be one line of text that is not blank and does not begin with a dash"
             raise WrongPerson(f"Nobody can be called {name!r}", why=why, fix="For example: Tom")
         if len(name) > MOST_CHARS:
             why = f"it has more than {MOST_CHARS} characters"
             raise WrongPerson("The name is too long", why=why, fix="Use a first name")
-        if any(each.name.casefold() == name.casefold() for each in self.people):
+        if any(_same(each.name, name) for each in self.people):
             fix = f"Choose another name, or first: reachy-voice people remove {quote(name)}"
             raise WrongPerson(f"There is somebody called {name!r} already", fix=fix)
+        return name
 
     def without(self, name: str) -> PeopleList:
         """Raises ``WrongPerson`` if there is no such person."""
-        others = tuple(each for each in self.people if each.name.casefold() != name.casefold())
+        others = tuple(each for each in self.people if not _same(each.name, name))
         if len(others) == len(self.people):
             fix = "reachy-voice people list shows who there is"
             raise WrongPerson(f"There is nobody called {name!r}", fix=fix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from pathlib import Path
@@ -49,6 +50,38 @@ def test_an_invalid_name_is_refused(file: PeopleFile, name: str) -> None:
     with pytest.raises(WrongPerson):
         add(file, name)
     assert file.read() == before
+
+
+@pytest.mark.parametrize(
+    ("kept", "typed"),
+    [
+        ("Jos\u00e9", "Jose\u0301"),
+        ("Tom", " tom "),
+        ("Anna Maria", "Anna\u00a0Maria"),
+        (
+            "\u0639\u0644\u06cc\u200c\u0631\u0636\u0627",
+            "\u0639\u0644\u06cc\u200c\u0631\u0636\u0627",
+        ),
+    ],
+)
+def test_a_name_is_the_same_however_it_is_typed(file: PeopleFile, kept: str, typed: str) -> None:
+    assert [each.name for each in add(file, typed.title()).people] == [kept]
+    with pytest.raises(WrongPerson, match="already"):
+        add(file, typed)
+    assert not file.change(lambda known: known.without(typed)).people
+
+
+@pytest.mark.parametrize(("number", "value"), [(0, 0.0), (3, 1e37), (0, 10.0), (0, np.nan)])
+def test_a_voice_that_is_like_everybodys_is_not_used(
+    file: PeopleFile, number: int, value: float
+) -> None:
+    voice = VOICE.copy()
+    voice[number] = value
+    file.change(lambda known: known.with_person("Anna", VOICE, MODEL))
+    whole, damaged = (base64.b64encode(each.tobytes()).decode() for each in (VOICE, voice))
+    file.path.write_text(file.path.read_text().replace(whole, damaged))
+    with pytest.raises(ConfigError, match="not the numbers of a voice"):
+        file.read()
 
 
 def test_voices_of_another_model_are_refused_and_kept(file: PeopleFile) -> None:
