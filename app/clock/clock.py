@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -16,7 +17,7 @@ from app.clock.timers import LATE_S, ClockEntry, Moment, Timers
 LONGEST_SLEEP_S = 30.0
 """Somebody may set the wall clock meanwhile, of which nothing tells us."""
 AT_ONCE = 8
-"""Announcements of what is due; others follow them."""
+"""Announcements of what is due in one place; others there follow them."""
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 log = logging.getLogger("reachy_voice.clock")
@@ -52,7 +53,7 @@ class Clock:
         self._file = file
         self._announcer = announcer
         self._changed = asyncio.Event()
-        self._few = asyncio.Semaphore(AT_ONCE)
+        self._few = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(AT_ONCE))
         self._telling: dict[ClockEntry, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -97,7 +98,7 @@ class Clock:
         def text() -> str:
             return self.sentences.due(entry, self.now().wall)
 
-        async with self._few:
+        async with self._few[entry.place]:
             left_s = entry.due + LATE_S - self.now().wall
             if not await self._announcer.deliver(text, there, left_s):
                 log.warning("a %s was due, and nobody has heard it", entry.kind)

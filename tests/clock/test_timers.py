@@ -414,6 +414,18 @@ def test_a_hundred_at_once_are_all_said() -> None:
     assert len(house.heard) == MOST
 
 
+def test_a_room_that_is_never_quiet_holds_up_no_other() -> None:
+    async def run(house: House) -> None:
+        for _ in range(20):
+            await call(house, "set_timer", minutes=1)
+        await house.tools("bedroom").call("set_timer", {"minutes": 1})
+        await asyncio.sleep(100)
+
+    house = House(ScriptedSpeaker(outcomes=("busy",)), ScriptedSpeaker("bedroom"))
+    house.play(run)
+    assert [each for each in house.heard if each[0] == "bedroom"] == [("bedroom", TIMER_UP, 60)]
+
+
 def test_a_full_disk_is_told() -> None:
     async def run(house: House) -> str:
         house.file.full = True
