@@ -83,7 +83,7 @@ def next_at(now: datetime, hour: int, minute: int, date: str = "") -> datetime |
     """The next ``hour:minute``, or that of ``date`` (ISO 8601), in local time; ``None`` if it is
     in the past. Where daylight saving time skips it, an hour later."""
     at = (datetime.fromisoformat(date) if date else now).replace(
-        hour=hour, minute=minute, second=0, microsecond=0
+        hour=hour, minute=minute, second=0, microsecond=0, fold=now.fold
     )
     if not date and at <= now:
         at += timedelta(days=1)

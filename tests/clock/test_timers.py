@@ -114,6 +114,12 @@ def test_local_times(now: str, asked: tuple[int, int, str], due: str | None) -> 
     )
 
 
+def test_in_the_hour_that_is_repeated_a_time_may_still_come() -> None:
+    now = datetime(2026, 10, 25, 2, 10, fold=1)
+    found = [next_at(now, 2, 30, date) for date in ("", "2026-10-25")]
+    assert [at and at.timestamp() - now.timestamp() for at in found] == [1200.0, 1200.0]
+
+
 def test_there_is_a_limit() -> None:
     timers = Timers(Moment(0, 0))
     added = [timers.add(entry(n, 1)) for n in range(1, 1001)]
