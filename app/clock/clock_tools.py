@@ -40,7 +40,7 @@ class _After(_Arguments):
 
 
 _TIME: Any = {"pattern": r"^([01]?\d|2[0-3]):[0-5]\d$", "description": "24 hours, HH:MM"}
-_DATE: Any = {"pattern": r"^(\d{4}-\d\d-\d\d)?$", "description": "YYYY-MM-DD; none: the next time"}
+_DATE: Any = {"pattern": r"^(2\d{3}-\d\d-\d\d)?$", "description": "YYYY-MM-DD; none: the next time"}
 
 
 class _At(_Arguments):
@@ -60,9 +60,9 @@ class _Which(_Arguments):
     seconds: float = Field(default=0, description="length of the timer")
 
     def fits(self, entry: ClockEntry) -> bool:
-        """ "Noodle" is the timer for noodles, too."""
+        """ "Noodle" is the timer for noodles, too, and "Anna" the reminder to call Anna."""
         names = sorted((self.text.lower(), entry.text.lower()), key=len)
-        named = not self.text or (names[0] and names[1].startswith(names[0]))
+        named = not self.text or (names[0] and f" {names[0]}" in f" {names[1]}")
         return bool(entry.kind == self.kind and named and self.seconds in (0, entry.length_s))
 
 
@@ -106,7 +106,8 @@ class ClockTools:
         if name not in _TOOLS:
             return CallResult(error=f"There is no tool {name}.")
         try:
-            request = _TOOLS[name][0].model_validate(arguments)
+            given = {key: each for key, each in arguments.items() if each not in (None, "")}
+            request = _TOOLS[name][0].model_validate(given)
         except ValidationError as error:
             return CallResult(error=f"The arguments do not fit: {error.errors()[0]['msg']}.")
         return CallResult(await self._answer(name, request))

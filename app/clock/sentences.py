@@ -47,7 +47,7 @@ class Sentences:
             text=entry.text,
         )
         named = entry.kind == "timer" and entry.text
-        return f"{entry.text.capitalize()}: {text}" if named else text
+        return f"{entry.text[0].upper()}{entry.text[1:]}: {text}" if named else text
 
     def due(self, entry: ClockEntry, wall: float) -> str:
         text = self.of("due", entry, wall)
@@ -68,6 +68,6 @@ def _time(at: datetime) -> str:
 
 def _length(seconds: float) -> str:
     """Units that every voice reads in its own language."""
-    minutes, s = divmod(round(seconds), 60)
+    minutes, s = divmod(max(1, round(seconds)), 60)
     h, m = divmod(minutes, 60)
     return ", ".join(f"{n} {unit}" for n, unit in ((h, "h"), (m, "min"), (s, "s")) if n)

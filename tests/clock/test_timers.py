@@ -252,6 +252,25 @@ async def call(house: House, name: str, **arguments: Any) -> str:
             ],
         ),
         (
+            [
+                ("set_timer", {"minutes": 5, "text": "USB stick", "hours": None}),
+                ("set_timer", {"seconds": 0.2, "text": ""}),
+                ("set_alarm", {"time": "15:00", "date": None}),
+                ("set_reminder", {"minutes": 9, "text": "call Anna"}),
+                ("cancel_timer", {"kind": "reminder", "text": "nna"}),
+                ("cancel_timer", {"kind": "reminder", "text": "Anna"}),
+                ("cancel_timer", {"kind": "timer", "text": "the USB stick"}),
+            ],
+            [
+                "USB stick: The timer is set for 5 min.",
+                "The timer is set for 1 s.",
+                "The alarm is set for 15:00.",
+                "The reminder is set for 13:09.",
+                "There is none like that.",
+                *["It is cancelled."] * 2,
+            ],
+        ),
+        (
             [("unclear", {})],
             [
                 "I did not understand that, and changed nothing. Say, for instance: set a timer "
@@ -278,6 +297,8 @@ def test_what_the_tools_answer(calls: list[tuple[str, dict[str, Any]]], answers:
         ("set_timer", {"minutes": -1}),
         ("set_timer", {"minutes": 1e9}),
         ("set_reminder", {"time": "10:00"}),
+        ("set_reminder", {"time": "10:00", "text": ""}),
+        ("set_alarm", {"time": "10:00", "date": "9999-12-31"}),
         ("cancel_timer", {"kind": "dinner"}),
         ("dance", {}),
     ],
