@@ -20,7 +20,7 @@ from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, Weights
 pytestmark = pytest.mark.engines
 pytest.importorskip("pymicro_wakeword")
 
-Spoil = Callable[[Path, Path], None]
+Spoil = Callable[[Path, Path], object]
 
 
 def copy_model(folder: Path) -> tuple[Path, Path]:
@@ -54,6 +54,16 @@ def _other_fields(config: Path, model: Path) -> None:
     config.write_text(json.dumps({"wake_word": "x"}))
 
 
+def _with(**fields: object) -> Spoil:
+    def spoil(config: Path, model: Path) -> None:
+        described = json.loads(config.read_text())
+        micro = described["micro"]
+        micro |= {key: value for key, value in fields.items() if key in micro}
+        config.write_text(json.dumps(described | {"micro": micro} | fields))
+
+    return spoil
+
+
 SPOILT: dict[str, Spoil] = {
     "no JSON": lambda config, model: config.write_text("{"),
     "other fields": _other_fields,
@@ -62,6 +72,13 @@ SPOILT: dict[str, Spoil] = {
     "text": lambda config, model: model.write_bytes(b"hello" * 1000),
     "cut": lambda config, model: model.write_bytes(model.read_bytes()[:30_000]),
     "zeros": lambda config, model: model.write_bytes(model.read_bytes()[:8] + bytes(50_000)),
+    "no window": _with(sliding_window_size=0),
+    "window in quotes": _with(sliding_window_size="5"),
+    "huge window": _with(sliding_window_size=10**30),
+    "cutoff in quotes": _with(probability_cutoff="0.97"),
+    "cutoff in percent": _with(probability_cutoff=97),
+    "cutoff that is no number": _with(probability_cutoff=float("nan")),
+    "no words": _with(wake_word=" "),
 }
 
 

@@ -15,6 +15,8 @@ from pipeline.errors import ConfigError, MissingExtra, WeightsError
 
 PACKAGE = "pymicro_wakeword"
 DEFAULT_CALLS = ("okay_nabu",)
+MOST_WINDOW = 1000
+"""Results that are averaged; the models' own are 5 to 10."""
 FEATURES = 40
 """Frequency bands per 10 ms of a network's input (``MicroFrontend``)."""
 
@@ -84,8 +86,12 @@ def _check(config: Path) -> str:
     """The call that the model listens for. Raises ``WeightsError`` if it is unusable."""
     try:
         described = json.loads(config.read_text())
-        call, micro = str(described["wake_word"]), described["micro"]
-        float(micro["probability_cutoff"]), int(micro["sliding_window_size"])
+        call, micro = described["wake_word"], described["micro"]
+        cutoff, window = micro["probability_cutoff"], micro["sliding_window_size"]
+        if not (isinstance(window, int) and 1 <= window <= MOST_WINDOW and 0 < cutoff < 1):
+            raise ValueError(f"probability_cutoff is {cutoff}, sliding_window_size {window}")
+        if not (isinstance(call, str) and call.strip()):
+            raise ValueError("wake_word must be the words of the call")
         model = (config.parent / described["model"]).resolve(strict=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _unusable(config, f"{type(error).__name__}: {error}") from error
