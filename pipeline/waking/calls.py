@@ -48,16 +48,22 @@ class Calls:
             return "farewell"
         return "call" if rest == [] else None
 
-    def _after_call(self, words: Sequence[str]) -> list[str] | None:
-        """The words after the call, if they begin with one."""
+    def _after_call(
+        self, words: Sequence[str], most_before: int = tuning.WORDS_BEFORE_CALL
+    ) -> list[str] | None:
+        """The words after the call, if they begin with one, or with the same twice."""
         best: tuple[float, int] | None = None
         for call in self._calls:
-            for first in range(min(len(words), tuning.WORDS_BEFORE_CALL + 1)):
+            for first in range(min(len(words), most_before + 1)):
                 for end in range(first + 1, min(len(words), first + call.words + 2) + 1):
                     found = call.difference(words[first:end])
                     if found is not None and (best is None or (found, end) < best):
                         best = found, end
-        return None if best is None else list(words[best[1] :])
+        if best is None:
+            return None
+        rest = list(words[best[1] :])
+        again = self._after_call(rest, 0)
+        return rest if again is None else again
 
 
 def _farewell(lexicon: Lexicon, names: Sequence[str]) -> str:

@@ -109,6 +109,8 @@ NABU = Calls(["Okay Nabu"], LEXICONS)
     ("text", "called", "aside"),
     [
         ("Hey Reachy.", True, "call"),
+        ("Hey Reachy! Hey, Richie?", True, "call"),
+        ("Hey Reachy, what is hey Reachy?", True, None),
         ("Hey, Richie, what time is it?", True, None),
         ("Hey reach he, stop", True, None),
         ("Um, so, hey Reachy!", True, "call"),
@@ -177,6 +179,7 @@ def test_each_farewell_may_name_the_robot(lexicon: Lexicon) -> None:
     [
         ("Hey, Richie, set it to 1.5 hours.", ", set it to 1.5 hours."),
         ("Um, hey Reachy! It's 7:30", "! It's 7:30"),
+        ("Hey Reachy, hey Richie, stop", ", stop"),
         ("Hey Reachy.", "Hey Reachy."),
         ("Hey Peter", "Hey Peter"),
     ],
