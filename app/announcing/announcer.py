@@ -7,6 +7,7 @@ A conversation is named after its client's address, or a note about that address
 from __future__ import annotations
 
 import asyncio
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -172,15 +173,20 @@ class Announcer:
         task.add_done_callback(self._deliveries.discard)
 
 
+def _typed(name: str) -> str:
+    """However its accents, capitals and spaces were typed."""
+    return unicodedata.normalize("NFKC", name).strip().casefold()
+
+
 def _matches(to: str, notes: Sequence[tuple[str, Network]]) -> Callable[[str], bool]:
     """Raises ``UnknownConversation``."""
-    name = to.casefold()
+    name = _typed(to)
     if name == EVERYBODY:
         return lambda place: True
     if name == TALK:
         return lambda place: not place
-    networks = [network for note, network in notes if note.casefold() == name]
-    address = parse_address(to)
+    networks = [network for note, network in notes if _typed(note) == name]
+    address = parse_address(to.strip())
     if address is None and not networks:
         raise UnknownConversation(
             f"No conversation is called {to!r}",

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.quick
 
 T = TypeVar("T")
 BEDROOM = "192.168.1.8"
-NOTES = {"kitchen": KITCHEN, "upstairs": "192.168.1.8/29"}
+NOTES = {"kitchen": KITCHEN, "upstairs": "192.168.1.8/29", "caf\u00e9": "192.168.2.1"}
 
 
 @dataclass
@@ -68,6 +68,9 @@ def fulfil(house: House, folder: Path, **wish: Any) -> dict[str, Any]:
     [
         ("all", ["kitchen", "upstairs", "talk"]),
         ("Kitchen", ["kitchen"]),
+        (" kitchen ", ["kitchen"]),
+        (f" {BEDROOM}", ["upstairs"]),
+        ("Cafe\u0301", []),
         ("upstairs", ["upstairs"]),
         (BEDROOM, ["upstairs"]),
         ("talk", ["talk"]),
