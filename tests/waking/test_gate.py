@@ -143,6 +143,9 @@ def test_calls_and_farewells(text: str, called: bool, aside: Aside | None) -> No
         *("Bene, buonanotte, Reachy.", "No, grazie, è tutto per oggi.", "Goedenacht en tot morgen"),
         *("Okay, nevermind.", "You can stop listening now.", "That's it for today, thanks."),
         *("Das wäre alles, danke.", "Nada más, gracias.", "Non, oublie ça.", "Esquece."),
+        *("Danke, das wär's.", "Gute Nacht, schlaf schön!", "Ga maar weer slapen, hoor."),
+        *("Puoi tornare a dormire.", "Era só isso, obrigado.", "That will do for now, thanks."),
+        *("C'est bon, merci, bonne nuit.", "Ya está, gracias, buenas noches."),
         *("Boa noite, Reachy.", "Não, obrigado, isso é tudo.", "Então é só isso, por favor."),
     ],
 )
@@ -157,6 +160,7 @@ def test_what_stands_around_a_farewell(text: str) -> None:
         *("That's it!", "We're done.", "Don't forget it.", "Forget it, tell me a joke."),
         *("Never go to sleep.", "Don't stop listening, please.", "When is good night?"),
         *("Das ist alles falsch.", "Das ist alles richtig.", "Das ist alles gut."),
+        *("C'est bon.", "Ya está.", "That will do nicely with rice."),
         *("C'est tout bon.", "C'est tout faux.", "Ne va jamais dormir.", "Eso es todo mentira."),
         *("No puedes dormir.", "No dejes de escuchar.", "È tutto giusto?", "È tutto ok?"),
         *("Non è tutto.", "Dat is alles goed.", "Dat was alles fout.", "Hij zegt welterusten"),
