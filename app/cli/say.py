@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import ValidationError
 
 from app.announcing.announcer import (
     EVERYBODY,
-    MOST_CHARS,
     TALK,
     AnnouncementError,
     AnnouncementRequest,
@@ -58,9 +58,11 @@ def say(
 ) -> None:
     """Say something in the conversations that run on this machine, in the next pause of each."""
     settings = load_settings(config, overrides or ()).settings
-    if len(text) > MOST_CHARS:
-        raise typer.BadParameter(f"has more than {MOST_CHARS} characters", param_hint="TEXT")
-    wish = AnnouncementRequest(text=text, to=to, within_s=within_s, keep_s=keep_s)
+    try:
+        wish = AnnouncementRequest(text=text, to=to, within_s=within_s, keep_s=keep_s)
+    except ValidationError as errors:
+        first = errors.errors()[0]
+        raise typer.BadParameter(first["msg"], param_hint=str(first["loc"][0])) from None
     server, talk = socket_path(settings.server.port, os.environ), talk_socket_path(os.environ)
     paths = {EVERYBODY: (server, talk), TALK: (talk,)}.get(to.casefold(), (server,))
     answer = _ask(paths, wish)

@@ -175,3 +175,13 @@ def test_only_a_running_server_is_named(tmp_path: Path) -> None:
         with pytest.raises(NotRunning) as refusal:
             ask(tmp_path / "8765.sock", {}, print)
     assert refusal.value.fix == "One runs at port 2: add --set server.port=2"
+
+
+@pytest.mark.parametrize(
+    ("text", "to", "hint"),
+    [("x" * 1001, "all", "text"), ("caf\udce9", "all", "text"), ("x", "k" * 101, "to")],
+)
+def test_what_cannot_be_said_is_refused_in_one_sentence(text: str, to: str, hint: str) -> None:
+    with pytest.raises(typer.BadParameter) as refusal:
+        say(text, to, 1.0, 0.0, None, ["server.port=1"])
+    assert refusal.value.param_hint == hint
