@@ -20,16 +20,15 @@ def offer_tools(
     functions: Sequence[Tool], servers: Iterable[tuple[ToolServer, ServerRequest | None]]
 ) -> tuple[Tool, ...]:
     """The client's ``functions``, which keep their names, then the tools of the servers, in order.
-    A name already taken is prefixed with the server's label. A server without a request is the
-    owner's, and hidden from the client."""
-    tools = list(functions)
-    names = {tool.name for tool in functions}
+    A name already taken is prefixed with the server's label, or numbered. A server without a
+    request is the owner's, and hidden from the client."""
+    tools, names = list(functions), {tool.name for tool in functions}
     for server, request in servers:
-        for tool in server.tools:
+        for tool in {each.name: each for each in server.tools}.values():
             if request and not request.allowed.admits(tool.name, tool.read_only):
                 continue
-            if (name := _free(tool.name, server.label, names)) and len(tools) < MOST_TOOLS:
-                names.add(name)
+            if len(tools) < MOST_TOOLS:
+                names.add(name := _free(tool.name, server.label, names))
                 shown = request is not None
                 origin = ToolOrigin(server.label, tool.name, shown, tool.read_only, tool.offered)
                 tools.append(Tool(name, tool.description, tool.parameters, origin))
@@ -37,5 +36,6 @@ def offer_tools(
 
 
 def _free(name: str, label: str, names: set[str]) -> str:
-    candidates = (_NOT_IN_NAMES.sub("_", text)[:NAME_CHARS] for text in (name, f"{label}_{name}"))
-    return next((each for each in candidates if each not in names), "")
+    plain, other = (_NOT_IN_NAMES.sub("_", each)[:NAME_CHARS] for each in (name, f"{label}_{name}"))
+    numbered = (f"{plain[: NAME_CHARS - 4]}_{n}" for n in range(2, MOST_TOOLS + 2))
+    return next(each for each in (plain, other, *numbered) if each not in names)

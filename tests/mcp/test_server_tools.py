@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -486,6 +487,16 @@ def test_the_client_keeps_its_names() -> None:
     ours = (Tool("dance", "", {}),)
     names = [t.name for t in offer_tools(ours, [(server, None), (other, None)])]
     assert names == ["dance", "weather_dance", "a_b_c", "forecast", "other_forecast", "other_dance"]
+
+
+@pytest.mark.parametrize("alike", ["天{}", "get_/v1/" + "organizations/" * 5 + "{}"])
+def test_every_tool_gets_a_name_of_its_own(alike: str) -> None:
+    """Characters and lengths that no function may have are lost."""
+    names = [alike.format(last) for last in "地人水火"]
+    server = weather(tools=tuple(map(tool, [*names, names[0]])))
+    offered = offer_tools((), [(server, None)])
+    assert len({each.name for each in offered}) == len(offered) == len(names)
+    assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", each.name) for each in offered)
 
 
 @pytest.mark.parametrize(
