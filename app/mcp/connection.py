@@ -41,7 +41,11 @@ MOST_LIST_CHARS = 400_000
 FORGOTTEN, CLOSED = "Session terminated", "Connection closed"
 """The SDK's messages when the server has forgotten our session, or has ended the connection."""
 
+UNREADABLE = "Failed to parse JSON", "Failed to parse SSE message", "Unexpected content type"
+"""How its messages about answers that it cannot read begin; what follows is for its authors."""
+
 _TORN = "the connection was lost"
+_MALFORMED = "its answer is not of the form that it must have"
 
 log = logging.getLogger("reachy_voice.mcp")
 for _name in ("mcp", "client", "httpx2", "httpcore2"):  # the second is the SDK's, too
@@ -240,8 +244,10 @@ class McpServer:
             code, why, reason = error.code, _why(error, words=True), _why(error)
             if code == mcp_types.REQUEST_TIMEOUT:
                 why = reason = f"there was no answer within {self._timeout_s:g} s"
-            elif client is self._client and error.message in (FORGOTTEN, CLOSED):
-                self._lose()
+            elif client is self._client:
+                self._lost |= error.message in (FORGOTTEN, CLOSED)
+                # If it has forgotten us and says so in another way, it will list no tools either.
+                self._news.set()
         except Exception as error:  # such as a malformed result
             why = reason = _why(error)
         else:
@@ -278,6 +284,8 @@ def _why(error: BaseException, *, words: bool = False) -> str:
     match error:
         case MCPError(message=message) if message.startswith("SSE stream failed: "):
             return "its answer is too long, or no stream of events"
+        case MCPError(message=message) if message.startswith(UNREADABLE):
+            return _MALFORMED
         case MCPError(code=mcp_types.REQUEST_TIMEOUT):
             return f"there was no answer within {ANSWER_S:g} s"
         case MCPError(message=message) if message == CLOSED:
@@ -296,6 +304,6 @@ def _why(error: BaseException, *, words: bool = False) -> str:
         case anyio.BrokenResourceError() | anyio.ClosedResourceError():
             return _TORN  # often only the consequence of another error
         case RuntimeError() | ValueError():
-            return "its answer is not of the form that it must have"
+            return _MALFORMED
         case _:
             return type(error).__name__

@@ -153,6 +153,48 @@ async def test_a_forgotten_session_is_begun_anew(
     assert stub.methods().count("initialize") == 2
 
 
+async def test_a_restarted_server_that_refuses_the_old_session_is_connected_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the official TypeScript examples refuse it: with 400 instead of 404."""
+    monkeypatch.setattr(connection, "RETRY_S", (0.01, 0.1))
+    again = asyncio.Event()
+
+    async def refuse(asked: Asked) -> None:
+        error = {"code": -32000, "message": "Bad Request: No valid session ID provided"}
+        message = {"jsonrpc": "2.0", "error": error, "id": None}
+        await asked.answer(400, json.dumps(message).encode(), **{"Content-Type": JSON})
+
+    async def begin(asked: Asked) -> None:
+        stub.answers = {"tools/list": list_again}
+        await stub.usual(asked)
+
+    async def list_again(asked: Asked) -> None:
+        again.set()
+        await stub.usual(asked)
+
+    async with mcp_stub() as stub, connected(ServerPlace(stub.url)) as server:
+        stub.answers = dict.fromkeys(("tools/call", "tools/list", "GET"), refuse)
+        stub.answers["initialize"] = begin
+        assert "No valid session" in str((await server.call("forecast", {})).error)
+        async with asyncio.timeout(20):
+            await again.wait()
+
+
+async def test_an_unreadable_answer_is_told_in_plain_words() -> None:
+    async def truncate(asked: Asked) -> None:
+        await asked.answer(200, b'{"jsonrpc": "2.0", "id', **{"Content-Type": JSON})
+
+    async def page(asked: Asked) -> None:
+        await asked.answer(200, b"<html>", **{"Content-Type": "text/html"})
+
+    async with mcp_stub() as stub, connected(ServerPlace(stub.url)) as server:
+        for answer in (truncate, page):
+            stub.answers["tools/call"] = answer
+            error = (await server.call("forecast", {})).error
+            assert error == "its answer is not of the form that it must have"
+
+
 async def test_changed_tools_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "RETRY_S", (0.01, 0.1))
     change, changed = asyncio.Event(), asyncio.Event()
