@@ -23,12 +23,9 @@ MOST_CHARS = 50_000
 MOST_IMAGES = 2
 MOST_IMAGE_CHARS = 4 * 2**20
 """Largest picture in base64: 3 MiB."""
-IMAGE_TYPES = {
-    "image/png": b"\x89PNG\r\n\x1a\n",
-    "image/jpeg": b"\xff\xd8\xff",
-    "image/jpg": b"\xff\xd8\xff",
-}
-"""How their data begin. With anything else, a model by URL would fail every later answer."""
+IMAGE_TYPES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
+"""How the data of pictures begin, whatever type a server calls them. With anything else, a model by
+URL would fail every later answer."""
 NO_OUTPUT = "(Done; there is no output.)"
 
 
@@ -44,14 +41,15 @@ def call_result(result: CallToolResult) -> CallResult:
     return CallResult(text, tuple(images[:MOST_IMAGES]))
 
 
-def _is_readable(image: ImageContent) -> bool:
-    beginning = IMAGE_TYPES.get(image.mime_type)
-    if beginning is None or len(image.data) > MOST_IMAGE_CHARS:
-        return False
+def _data_url(base64_text: str) -> str:
+    """The data URL of a picture that can be shown; else empty. Lines may be broken, as in mail."""
+    text = "".join(base64_text.split())
     try:
-        return base64.b64decode(image.data, validate=True).startswith(beginning)
+        data = base64.b64decode(text, validate=True) if len(text) <= MOST_IMAGE_CHARS else b""
     except ValueError:
-        return False
+        return ""
+    kinds = (kind for beginning, kind in IMAGE_TYPES.items() if data.startswith(beginning))
+    return next((f"data:{kind};base64,{text}" for kind in kinds), "")
 
 
 def _text(content: Any, images: list[str]) -> str:
@@ -59,8 +57,8 @@ def _text(content: Any, images: list[str]) -> str:
     match content:
         case TextContent():
             return content.text
-        case ImageContent(data=data, mime_type=kind) if _is_readable(content):
-            images.append(f"data:{kind};base64,{data}")
+        case ImageContent(data=data) if url := _data_url(data):
+            images.append(url)
             return "(A picture follows.)"
         case ImageContent():
             return f"(A picture that cannot be shown: {content.mime_type}, broken, or too large.)"

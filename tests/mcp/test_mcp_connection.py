@@ -140,6 +140,8 @@ async def test_an_unusable_server_is_reported_with_a_reason(
         ([], NO_OUTPUT, 0),
         ([ImageContent(data="aGk=", mime_type="image/webp")], "cannot be shown", 0),
         ([ImageContent(data="/9j/", mime_type="image/jpeg")], "follows", 1),
+        ([ImageContent(data="/9\nj/\r\n", mime_type="image/jpeg")], "follows", 1),
+        ([ImageContent(data="/9j/", mime_type="image/PNG; charset=binary")], "follows", 1),
         ([AudioContent(data="aGk=", mime_type="audio/wav")], "cannot be played", 0),
         ([ResourceLink(name="page", uri="http://x/")], "page: http://x/", 0),
     ],
