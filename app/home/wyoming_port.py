@@ -44,6 +44,7 @@ from pipeline.hearing.plausibility import NO_SCORES, invention
 from pipeline.messages import SpeechRequest
 from pipeline.settings import lexicon_of, with_inventions
 from pipeline.speaking.chunker import SpeechChunker
+from pipeline.spoken.language_codes import language_code
 from pipeline.work import CLIENT, Cancelled, Work, new_client
 
 log = logging.getLogger("reachy_voice.wyoming")
@@ -223,7 +224,8 @@ class WyomingClient:
             await self._send(TranscriptStop())
 
     def _speaker(self, voice: SynthesizeVoice | None) -> _Speaking:
-        language = (voice and voice.language) or self._assistant.defaults().language
+        asked, own = (voice and voice.language) or "", self._assistant.defaults().language
+        language = language_code(asked) or own
         request = SpeechRequest("", (voice and voice.name) or "", language=language)
         return _Speaking(self._assistant.stages.tts, request, self._work, self._send)
 

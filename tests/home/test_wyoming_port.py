@@ -184,6 +184,17 @@ async def test_a_text_is_spoken() -> None:
     assert sound(found) == pytest.approx(5 * 0.05, abs=0.02)
 
 
+@pytest.mark.parametrize(
+    ("asked", "spoken"), [("de-DE", "de"), ("en_US", "en"), ("German", "de"), ("xx", "en")]
+)
+async def test_a_text_in_a_language_as_clients_write_it(asked: str, spoken: str) -> None:
+    assistant = StagedAssistant()
+    async with door(assistant) as port:
+        await ask(port, Synthesize("Hm.", SynthesizeVoice(language=asked)), until="audio-stop")
+    (request,) = assistant.tts.requests
+    assert request.language == spoken
+
+
 async def test_a_streamed_text_is_spoken_by_sentence() -> None:
     assistant = StagedAssistant()
     text = "First this. Then that one. And so on"
