@@ -69,7 +69,8 @@ def parsed(kind: type[ModelT], body: bytes | Mapping[str, Any]) -> ModelT:
             return kind.model_validate_json(body)
         return kind.model_validate(body)
     except ValidationError as errors:
-        first = errors.errors(include_url=False, include_input=False)[0]
+        found = errors.errors(include_url=False, include_input=False)
+        first = max(found, key=lambda each: len(each["loc"]))  # what fits best of several kinds
         param = ".".join(map(str, first["loc"])) or None
         where = f" at '{param}'" if param else ""
         code = "invalid_json" if first["type"] == "json_invalid" else "invalid_value"

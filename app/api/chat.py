@@ -49,8 +49,9 @@ class OfferedTool(RequestBody):
 
 
 class MessagePart(RequestBody):
-    type: Literal["text", "image_url"]
+    type: Literal["text", "refusal", "image_url"]
     text: str = ""
+    refusal: str = ""
     image_url: dict[str, Any] = Field(default_factory=dict, exclude=True)
     """Left out of what ``_check_size`` measures."""
 
@@ -81,7 +82,7 @@ class ChatRequest(RequestBody):
     parallel_tool_calls: bool = True
     response_format: ResponseFormat = ResponseFormat()
     temperature: float | None = Field(default=None, ge=0, le=2)
-    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = None
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
@@ -200,8 +201,8 @@ def _content(given: str | Sequence[MessagePart] | None) -> tuple[str, tuple[Imag
         return given or "", ()
     text, images = "", []
     for part in given:
-        if part.type == "text":
-            text += part.text
+        if part.type != "image_url":
+            text += part.text or part.refusal
             continue
         url = str(part.image_url.get("url", ""))
         if not url.startswith("data:"):

@@ -22,6 +22,7 @@ from pipeline.audio import Pcm, Resampler
 from pipeline.engines.stages import TtsStage
 from pipeline.messages import SpeechRequest
 from pipeline.speaking.chunker import SpeechChunker
+from pipeline.spoken.language_codes import language_code
 
 RATE = 24_000
 """Hz, in every format, as at OpenAI."""
@@ -54,7 +55,7 @@ class SpokenText(RequestBody):
     speed: float = Field(default=1.0, ge=0.25, le=4.0)
     stream_format: Literal["audio", "sse"] = "audio"
     language: str = ""
-    """Our own field: ISO 639-1; empty: the settings' language."""
+    """Our own field, as clients write it; empty or unknown: the settings' language."""
 
 
 async def speak(
@@ -62,7 +63,7 @@ async def speak(
 ) -> Response:
     """Raises ``ApiError``, ``ReachyVoiceError``."""
     asked = parsed(SpokenText, body)
-    language = asked.language or language
+    language = language_code(asked.language) or language
 
     def sound(passage: Passage) -> AsyncGenerator[Pcm, None]:
         return _spoken(asked, language, tts, passage)

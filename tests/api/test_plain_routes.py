@@ -138,16 +138,18 @@ async def test_all_kinds_of_messages_reach_the_model() -> None:
         {"role": "user", "content": [{"type": "text", "text": "See: "}, picture]},
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c1", "content": "noon"},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "I cannot."}]},
     ]
     async with idle(Client()) as client:
         await client.chat.create(model="any", messages=messages)
-    system, user, assistant, tool = client.assistant.llm.prompts[0]
+    system, user, assistant, tool, refusal = client.assistant.llm.prompts[0]
     assert system == Message("system", "Be brief.")
     (image,) = user.images
     assert user.content[image.start :][: image.chars] == UNSEEN_IMAGE
     assert image.url == "data:image/png;base64,AA=="
     assert assistant.tool_calls == (call,)
     assert tool == Message("tool", "noon", tool_call_id="c1")
+    assert refusal == Message("assistant", "I cannot.")
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -223,7 +225,7 @@ async def test_usage_and_reason_of_an_answer_that_a_stop_ends(as_json: bool) -> 
 
 async def test_sampling_in_the_request_wins() -> None:
     async with idle(Client()) as client:
-        found = await client.chat.create(model="any", messages=USER, max_tokens=2)
+        found = await client.chat.create(model="any", messages=USER, max_tokens=2, top_p=0)
         assert found.choices[0].finish_reason == "length"
         assert found.choices[0].message.content == "Hello there, "
 
@@ -260,6 +262,7 @@ async def test_a_picture_may_be_larger_than_other_requests(
         ({"messages": []}, "messages"),
         ({"n": 2}, "n"),
         ({"stop": ["x"] * 5}, "stop"),
+        ({"messages": [{"role": "user", "content": [{"type": "file"}]}]}, "messages.0.content.t"),
         ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "response_format"),
         ({"tool_choice": {"type": "function", "function": {"name": "no"}}}, "tool_choice"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url":
@@ -335,6 +338,16 @@ async def test_speech_in_every_format(kind: Any) -> None:
     assert seconds == pytest.approx(3 * 0.05 / 2, abs=0.06)
     (request,) = client.assistant.tts.requests
     assert (request.voice, request.speed, request.language) == ("joe", 2.0, "en")
+
+
+@pytest.mark.parametrize(("asked", "spoken"), [("de-DE", "de"), ("German", "de"), ("x", "en")])
+async def test_a_text_in_a_language_as_clients_write_it(asked: str, spoken: str) -> None:
+    async with idle(Client()) as client:
+        await client.openai.audio.speech.create(
+            model="any", voice="joe", input="Hm.", extra_body={"language": asked}
+        )
+    (request,) = client.assistant.tts.requests
+    assert request.language == spoken
 
 
 async def test_a_long_text_is_spoken_in_pieces() -> None:
