@@ -6,9 +6,10 @@ import json
 import logging
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from app.settings.model import Settings
@@ -135,13 +136,23 @@ def _problem(
 
 def _hidden(model: type[BaseModel], loc: tuple[int | str, ...]) -> bool:
     """Whether ``loc`` is, or contains, a field that is never shown (``repr=False``)."""
-    for key in loc:
+    inner, field = _inside(model, loc)
+    return any(not each.repr for each in ([field] if field else inner.model_fields.values()))
+
+
+def _inside(
+    model: type[BaseModel], loc: tuple[int | str, ...]
+) -> tuple[type[BaseModel], FieldInfo | None]:
+    """The innermost model on the way to ``loc``, and its field where the way ends, if any."""
+    keys = iter(loc)
+    for key in keys:
         field = model.model_fields.get(str(key))
-        inner = None if field is None else _inner_model(field.annotation)
-        if inner is None:
-            return field is not None and not field.repr
+        if not (field and (inner := _inner_model(field.annotation))):
+            return model, field
+        if get_origin(field.annotation) in (dict, tuple):
+            next(keys, None)  # a name that the owner chose, or a place in a list
         model = inner
-    return any(not field.repr for field in model.model_fields.values())
+    return model, None
 
 
 # --- keys --------------------------------------------------------------------------------------
@@ -150,15 +161,15 @@ def _hidden(model: type[BaseModel], loc: tuple[int | str, ...]) -> bool:
 def _unknown(tree: Branch, keys: tuple[str | int, ...], models: dict[str, type[BaseModel]]) -> str:
     """Suggest the nearest valid key: in the same section if possible, else anywhere."""
     key = ".".join(map(str, keys))
-    everything = list(_dotted(models))
-    parent = key.rpartition(".")[0]
-    siblings = {k.rpartition(".")[2]: k for k in everything if k.rpartition(".")[0] == parent}
+    section, *inner = keys
+    siblings = _inside(models[str(section)], (*inner[:-1],))[0].model_fields if inner else models
     near = get_close_matches(str(keys[-1]), siblings, n=1)
+    everything = list(_dotted(models))
     if key in everything:  # written with dots, as in --set
         parts = key.split(".")
         hint = f"write {': {'.join(parts)}: ...{'}' * (len(parts) - 1)}"
     elif near:
-        hint = f"did you mean {siblings[near[0]]}?"
+        hint = f"did you mean {'.'.join(map(str, (*keys[:-1], *near)))}?"
     elif elsewhere := _elsewhere(str(keys[-1]), everything):
         hint = f"did you mean {elsewhere}?"
     else:

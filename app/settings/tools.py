@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, SecretStr, model_validator
 
 from app.settings.section import Section
+from pipeline.realtime.tool_servers import is_header
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Secrets = dict[str, SecretStr]
@@ -29,9 +30,12 @@ class McpServerSettings(Section):
     """Seconds that a call may take."""
 
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
+    def _usable(self) -> Self:
         if (self.url is None) == (not self.command):
             raise ValueError("needs either a url or a command")
+        for name, secret in self.headers.items():
+            if not is_header(name, secret.get_secret_value()):
+                raise ValueError(f"the header {name!r} has a character that none may have")
         return self
 
 

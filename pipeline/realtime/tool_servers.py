@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -68,8 +69,10 @@ def _request(tool: McpTool, path: str) -> ServerRequest:
     headers = dict(tool.headers or {})
     if tool.authorization:
         headers["Authorization"] = f"Bearer {tool.authorization}"
-    if not all(map(_is_header, [*headers, *headers.values()])):
+    if not all(is_header(*each) for each in headers.items()):
         raise invalid(path, "a header or the authorization has a character that none may have")
+    if any(name.lower() == "host" for name in headers):  # it would reach another site there
+        raise invalid(path, "the host is that of the 'server_url'; no header may name another")
     if headers and tool.server_url is None:
         raise invalid(path, "the owner's own server needs no headers and no authorization")
     allowed, approval = tool.allowed_tools, tool.require_approval
@@ -100,8 +103,10 @@ def _filter(given: ToolFilterFields | None) -> ToolFilter | None:
     return ToolFilter(names, given.read_only)
 
 
-def _is_header(text: str) -> bool:
-    return text.isascii() and text.isprintable()
+def is_header(name: str, value: str) -> bool:
+    """Whether HTTP can carry this header."""
+    is_name = re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", name, re.ASCII)
+    return bool(is_name) and value.isascii() and value.isprintable() and value == value.strip()
 
 
 def is_hidden(item: OutputItem) -> bool:

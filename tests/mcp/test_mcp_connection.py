@@ -204,6 +204,28 @@ def test_settings_of_servers(settings: Callable[..., ToolSettings]) -> None:
     for bad in ("{}", "{url: http://x/, command: [y]}", "{url: ftp://x}", "{cmd: [x]}"):
         with pytest.raises(ConfigError):
             settings(f"tools.mcp.house={bad}")
+    with pytest.raises(ConfigError, match="known here: url, command,"):
+        settings("tools.mcp.house={url: http://x/, kind: sse}")
+    with pytest.raises(ConfigError, match=r"tools\.mcp\.house\.command\?"):
+        settings("tools.mcp.house={comand: [x]}")
+
+
+@pytest.mark.parametrize("header", ['X: "a\\n"', "X: ä", "X Y: a", "'': a", "X: ' a'"])
+def test_a_header_that_cannot_be_sent_is_refused(
+    settings: Callable[..., ToolSettings], header: str
+) -> None:
+    """Such as a key that was pasted with the end of its line."""
+    with pytest.raises(ConfigError, match="has a character that none may have"):
+        settings(f"tools.mcp.house={{url: http://x/, headers: {{{header}}}}}")
+
+
+@pytest.mark.parametrize("secret", ["{headers: {X-Key: 8150815}}", "{environment: {PIN: 8150815}}"])
+def test_a_number_in_place_of_a_secret_is_not_shown(
+    settings: Callable[..., ToolSettings], secret: str
+) -> None:
+    with pytest.raises(ConfigError, match="valid string") as refused:
+        settings(f"tools.mcp.house={secret}")
+    assert "8150815" not in str(refused.value)
 
 
 def test_the_doctor_checks_each_server(settings: Callable[..., ToolSettings]) -> None:

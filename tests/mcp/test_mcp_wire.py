@@ -189,6 +189,8 @@ async def test_a_server_that_is_down_is_an_error() -> None:
         ({"connector_id": "connector_gmail"}, "", "server_url"),
         ({"authorization": f"{SECRET}\r\nX: y"}, "", "character"),
         ({"headers": {"X": f"{SECRET}\n"}}, "", "character"),
+        ({"headers": {"X Y": SECRET}}, "", "character"),
+        ({"headers": {"host": "router.example"}}, "", "no header may name another"),
         ({"server_label": "weather", "server_url": None, "headers": {"X": SECRET}}, "", "needs no"),
         ({"require_approval": "sometimes"}, "require_approval", "never"),
         ({"headers": {"X": {"secret": SECRET}}}, "headers.X", "string"),
