@@ -12,6 +12,9 @@ KEPT_S = 2.0
 """The ring's capacity, for times when the event loop is busy."""
 ZEROS_S = 2.0
 """Exact zeros for this long mean a muted, broken or unrouted channel: no room is that quiet."""
+MOST_ZEROS_S = 60.0
+"""Each time that sound comes back, zeros may last twice as long as before, up to this: it may be a
+microphone's noise gate."""
 _PIECE_S, _BLOCK_S = 0.25, 0.01
 _DEAD_PIECES, _LIVE_PIECES = 20, 2
 """Pieces in a row, 5 s and 0.5 s, after which a microphone counts as lifeless or alive again."""
@@ -45,20 +48,22 @@ class Zeros:
 
     def __init__(self) -> None:
         self._zeros = 0
+        self._most_zeros = ZEROS_S * LISTEN_RATE
         self.active = False
         """Whether it delivers only zeros."""
 
     def feed(self, pcm: Pcm) -> AllZero | None:
-        """Returns a notice after 2 s of zeros, and another when they end."""
+        """Returns a notice after 2 s of zeros or more, and another when they end."""
         sounds = np.flatnonzero(pcm)
         if len(sounds):
             self._zeros = len(pcm) - 1 - int(sounds[-1])
             if self.active:
                 self.active = False
+                self._most_zeros = min(2 * self._most_zeros, MOST_ZEROS_S * LISTEN_RATE)
                 return AllZero(over=True)
             return None
         self._zeros += len(pcm)
-        if not self.active and self._zeros >= ZEROS_S * LISTEN_RATE:
+        if not self.active and self._zeros >= self._most_zeros:
             self.active = True
             return AllZero()
         return None
@@ -73,10 +78,11 @@ class LifeSigns:
         self._block_samples = round(_BLOCK_S * rate_hz)
         self._unread: Pcm = np.zeros(0, np.int16)
         self._dead_pieces = self._live_pieces = 0
+        self._most_dead = _DEAD_PIECES
         self._lifeless = False
 
     def feed(self, pcm: Pcm) -> Lifeless | None:
-        """Returns a notice after 5 s without life, and another when that ends."""
+        """Returns a notice after 5 s without life or more, and another when that ends."""
         self._unread = np.concatenate((self._unread, pcm))
         notice = None
         while len(self._unread) >= self._piece_samples:
@@ -96,10 +102,11 @@ class LifeSigns:
     def _note(self, dead: bool) -> Lifeless | None:
         self._dead_pieces = self._dead_pieces + 1 if dead else 0
         self._live_pieces = 0 if dead else self._live_pieces + 1
-        if not self._lifeless and self._dead_pieces == _DEAD_PIECES:
+        if not self._lifeless and self._dead_pieces == self._most_dead:
             self._lifeless = True
             return Lifeless()
         if self._lifeless and self._live_pieces == _LIVE_PIECES:
             self._lifeless = False
+            self._most_dead = min(2 * self._most_dead, round(MOST_ZEROS_S / _PIECE_S))
             return Lifeless(over=True)
         return None

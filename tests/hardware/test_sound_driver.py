@@ -24,7 +24,7 @@ from hardware.sound.driver_thread import DriverThread
 from hardware.sound.errors import SoundError
 from hardware.sound.loopback import chirp, find_echo, lost_start_s
 from hardware.sound.microphone import LifeSigns, Zeros
-from hardware.sound.notices import Lifeless
+from hardware.sound.notices import AllZero, Lifeless
 from hardware.sound.ring import Ring, SampleBlock
 from hardware.sound.stderr import quiet_stderr
 from pipeline.audio import LISTEN_RATE, Pcm
@@ -390,3 +390,14 @@ def test_a_quiet_room_is_alive(sound: np.ndarray) -> None:
     signs, zeros = LifeSigns(RATE_HZ), Zeros()
     assert signs.feed(sound.astype(np.int16)) is None
     assert zeros.feed(sound.astype(np.int16)) is None
+
+
+def test_a_noise_gate_is_reported_ever_more_rarely() -> None:
+    signs, zeros = LifeSigns(LISTEN_RATE), Zeros()
+    second = noise(30).astype(np.int16)[:LISTEN_RATE]
+    notices: list[object] = []
+    for _ in range(20):
+        for piece in (second, *[np.zeros(LISTEN_RATE, np.int16)] * 12):
+            notices += [notice for notice in (signs.feed(piece), zeros.feed(piece)) if notice]
+    counts = [sum(isinstance(each, kind) for each in notices) for kind in (AllZero, Lifeless)]
+    assert counts == [6, 4], "after 2, 4 and 8 s; after 5 and 10 s"
