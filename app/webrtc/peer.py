@@ -83,13 +83,17 @@ class Peer:
         if len(offer.splitlines()) > MOST_LINES:
             raise OfferError(f"The offer has more than {MOST_LINES} lines.")
         try:
-            kinds = sorted(media.kind for media in SessionDescription.parse(offer).media)
+            parts = SessionDescription.parse(offer).media
         except Exception as error:
             raise OfferError(f"The offer is no SDP: {error}") from None
-        if kinds != ["application", "audio"]:
+        if sorted(part.kind for part in parts) != ["application", "audio"]:
             raise OfferError(
                 "The offer must have one audio track and a data channel, nothing else."
             )
+        # The others may use the transport of the first.
+        dtls, ice = parts[0].dtls, parts[0].ice
+        if not (dtls and dtls.fingerprints and ice and ice.password):
+            raise OfferError("The offer has no a=fingerprint or no a=ice-pwd.")
         connection = self._connection
         transceiver = connection.addTransceiver(SpeakerTrack(output))
         codecs = RTCRtpSender.getCapabilities("audio").codecs

@@ -102,6 +102,8 @@ async def test_an_invalid_offer_is_refused(served: Served) -> None:
         ({"content": good.replace("m=audio", "m=video")}, "invalid_offer"),
         ({"content": good.replace("opus/48000/2", "speex/16000")}, "invalid_offer"),
         ({"content": good[: good.index("m=application")]}, "invalid_offer"),
+        ({"content": good.replace("a=fingerprint", "a=finger")}, "invalid_offer"),
+        ({"content": good.replace("a=ice-pwd", "a=ice")}, "invalid_offer"),
         ({"files": {"session": (None, "{}")}}, "missing_required_parameter"),
         ({"files": {"sdp": (None, good), "session": (None, "[]")}}, "invalid_json"),
         (
