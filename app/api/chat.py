@@ -80,6 +80,8 @@ class ChatRequest(RequestBody):
     tools: tuple[OfferedTool, ...] = ()
     tool_choice: Literal["none", "auto", "required"] | OfferedTool = "auto"
     parallel_tool_calls: bool = True
+    functions: tuple[Any, ...] = ()
+    """The older form of ``tools``."""
     response_format: ResponseFormat = ResponseFormat()
     temperature: float | None = Field(default=None, ge=0, le=2)
     top_p: float | None = Field(default=None, ge=0, le=1)
@@ -175,6 +177,10 @@ def _prompt(asked: ChatRequest, usual: Sampling) -> LlmRequest:
 
 
 def _choice(asked: ChatRequest) -> ToolChoice:
+    if asked.functions:
+        raise ApiError(400, "invalid_value", "Give functions as 'tools'.", "functions")
+    if asked.tool_choice == "required" and not asked.tools:
+        raise ApiError(400, "invalid_value", "There are no tools to choose from.", "tool_choice")
     if isinstance(asked.tool_choice, OfferedTool):
         name = asked.tool_choice.function.name
         if name not in [each.function.name for each in asked.tools]:

@@ -265,6 +265,8 @@ async def test_a_picture_may_be_larger_than_other_requests(
         ({"messages": [{"role": "user", "content": [{"type": "file"}]}]}, "messages.0.content.t"),
         ({"tools": TOOLS, "response_format": {"type": "json_object"}}, "response_format"),
         ({"tool_choice": {"type": "function", "function": {"name": "no"}}}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"functions": [{"name": "old"}]}, "functions"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url":
           {"url": "http://192.168.1.1/"}}]}]}, "messages"),
     ],
