@@ -10,8 +10,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from pipeline.engines.by_url.endpoint import HttpExchange
 from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.exchange import HttpExchange
 from pipeline.engines.by_url.failures import Misconfiguration, ServerFailure, complaint, refusal
 from pipeline.engines.by_url.families import OPENAI
 from pipeline.engines.by_url.pool import json_body

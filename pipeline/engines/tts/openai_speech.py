@@ -13,8 +13,8 @@ import numpy as np
 from pydantic import Field
 
 from pipeline.audio import EMPTY, Pcm
-from pipeline.engines.by_url.endpoint import HttpExchange
 from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.exchange import HttpExchange
 from pipeline.engines.by_url.failures import (
     Misconfiguration,
     ServerFailure,
