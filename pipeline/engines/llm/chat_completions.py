@@ -75,8 +75,8 @@ class ChatReader:
 
     Pieces of a call share an ``index``. Older versions of Ollama send no index, or the same one for
     all calls, so a new ``id`` also starts a call; Gemini sends no id either, but whole calls.
-    ``reasoning_content`` (llama-server, LM Studio,
-    SGLang) and ``reasoning`` (vLLM, Ollama) are thoughts.
+    ``reasoning_content`` (llama-server, LM Studio, SGLang) and ``reasoning`` (vLLM, Ollama) are
+    thoughts.
     """
 
     def __init__(self) -> None:

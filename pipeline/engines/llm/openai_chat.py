@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
@@ -14,8 +15,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from pipeline.engines.by_url.endpoint import HttpExchange
 from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.exchange import HttpExchange
 from pipeline.engines.by_url.failures import (
     ServerFailure,
     broke_off,
@@ -185,9 +186,9 @@ class UrlConversation:
         self, request: UrlRequest, work: Work, earlier_usage: Usage
     ) -> AsyncGenerator[Delta, None]:
         reader, parts = ChatReader(), ReplyParser(request)
-        llm, most, said = self._llm, request.sampling.max_tokens, 0
-        if llm.thinks and most is not None:
-            sampling = replace(request.sampling, max_tokens=most + THOUGHT_TOKENS)
+        llm, said, most = self._llm, 0, math.inf
+        if llm.thinks and (own := request.sampling.max_tokens) is not None:
+            most, sampling = own, replace(request.sampling, max_tokens=own + THOUGHT_TOKENS)
             request = replace(request, sampling=sampling)
         async with (
             llm.requests.ask(request, work, stream=True) as exchange,
@@ -197,7 +198,7 @@ class UrlConversation:
                 for part in parts.text(text):
                     said += 1
                     yield part
-                if said == most and llm.thinks:  # the thoughts needed less
+                if said >= most:  # the thoughts needed less
                     reader.finish_reason = "length"
                     break
         if llm.requests.forbids_thoughts(request):
