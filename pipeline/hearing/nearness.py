@@ -9,6 +9,7 @@ it time to stop or to rise again, because the speaker may only have become softe
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.audio import AudioFrame, samples_of
+from pipeline.audio import LISTEN_RATE, AudioFrame, samples_of
 from pipeline.echo.detector import near_end
 from pipeline.echo.tuning import CANCELLER_NO_DOUBT, DETECTOR_LEAST_LLR
 from pipeline.hearing import tuning
@@ -127,9 +128,11 @@ class Nearness:
         """How much longer the level is remembered."""
         self._quiet_powers: deque[float] = deque(maxlen=tuning.QUIET_WINDOWS)
         self._quiet_samples = 0
-        """Length of the quiet up to now."""
-        self._quiet_db = 0.0, 0.0
-        """Lowest and highest level in it."""
+        """Length of the quiet up to now; in a room without others it begins with a head start."""
+        self._far_starts: deque[int] = deque(maxlen=tuning.FEWEST_FAR)
+        """The newest windows of background while no turn was open."""
+        self._floor_db = math.inf
+        """The room's level without speech."""
 
     def hear(
         self, evidence: WindowEvidence, frame: AudioFrame, turn_is_open: bool, settings: Endpointing
@@ -154,11 +157,13 @@ class Nearness:
             margin_db -= tuning.NEARER_DB
         evidence = replace(evidence, below_db=below_db)
         score = weigh(evidence, turn_is_open, settings.speech_threshold, margin_db)
+        if evidence.is_certain and score.below_db and not turn_is_open:
+            self._far_starts.append(frame.index)
+        self._wait_in_quiet(frame, evidence.score)
         if not turn_is_open:
             is_speech = evidence.score >= settings.speech_threshold
             least_db = tuning.SUNK_DB if self._sunk else settings.background_db or 0.0
             self._fade(frame, is_speech and score.below_db - tuning.OPENING_DB > least_db)
-            self._wait_in_quiet(frame, evidence.score)
             if evidence.is_certain:
                 self._before.append(_Speech(frame.index, level_db))
             return score
@@ -178,7 +183,6 @@ class Nearness:
     def _turn_changes(self, turn_is_open: bool, frame: AudioFrame) -> None:
         speaker_db = self._known_db
         self._turn_is_open = turn_is_open
-        self._quiet_samples = 0
         if turn_is_open:
             self._before_db = speaker_db
             self._begin(frame.index)
@@ -225,20 +229,31 @@ class Nearness:
             self._remembered_db, self._fallen_db, self._sunk = None, 0.0, False
 
     def _wait_in_quiet(self, frame: AudioFrame, score: float) -> None:
-        """Each quiet lets a softer speaker begin the next turn. A television too soft for the VAD
-        does not count as quiet if its level changes and is not far below the speaker's."""
-        self._quiet_powers.append(self._powers[-1])
-        level_db = float(10 * np.log10(np.mean(self._quiet_powers) + 1))
-        low_db, high_db = self._quiet_db
-        low_db, high_db = min(low_db, level_db), max(high_db, level_db)
+        """Each quiet lets a softer speaker begin the next turn: sooner if nobody else was heard
+        lately. A television too soft for the VAD is not quiet: it is above the room's level."""
+        level_db = 0.0
+        if self._powers[-1]:
+            self._quiet_powers.append(self._powers[-1])
+            level_db = float(10 * np.log10(np.mean(self._quiet_powers) + 1))
+            rise_db = tuning.FLOOR_RISE_DB_S * len(frame.pcm) / LISTEN_RATE
+            self._floor_db = min(level_db, self._floor_db + rise_db)
+        else:  # a muted microphone tells nothing about the room
+            self._quiet_powers.clear()
+        speaker_db = self._speaker_db if self._turn_is_open else self._remembered_db
+        quiet_db = max(
+            self._floor_db + tuning.FLOOR_RANGE_DB, (speaker_db or 0.0) - tuning.SILENT_DB
+        )
         self._quiet_samples += len(frame.pcm)
-        far_db = (self._remembered_db or 0.0) - tuning.SILENT_DB
-        if score >= tuning.QUIET_SCORE or high_db > max(far_db, low_db + tuning.QUIET_RANGE_DB):
-            self._quiet_samples, low_db, high_db = 0, level_db, level_db
-        elif self._quiet_samples >= tuning.QUIET_SAMPLES:
-            self._quiet_samples, low_db, high_db = 0, level_db, level_db
+        if score >= tuning.QUIET_SCORE or level_db > quiet_db:
+            self._quiet_samples = 0 if self._others_heard(frame) else tuning.HEAD_START_SAMPLES
+        elif self._quiet_samples >= tuning.QUIET_SAMPLES and not self._turn_is_open:
+            self._quiet_samples = 0
             self._fallen_db, self._sunk = self._fallen_db + tuning.QUIET_FALL_DB, False
-        self._quiet_db = low_db, high_db
+
+    def _others_heard(self, frame: AudioFrame) -> bool:
+        """Whether background was heard lately while no turn was open."""
+        first = self._far_starts[0] if len(self._far_starts) == tuning.FEWEST_FAR else -math.inf
+        return frame.index - first < tuning.REMEMBERED_SAMPLES
 
     def _others_talk(self, margin_db: float, frame: AudioFrame) -> bool:
         """Whether the newest speech is background that was heard before the speaker, or is heard

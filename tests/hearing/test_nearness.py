@@ -32,7 +32,8 @@ pytestmark = pytest.mark.engines
 WINDOW = 512
 WINDOWS_PER_S = LISTEN_RATE / WINDOW
 
-ROOM, WIND, NEAR_WIND, MURMUR, HUM, SPEAKER, SOFT, QUIETER, TURNED, TELEVISION = (
+MUTED, ROOM, WIND, NEAR_WIND, MURMUR, HUM, SPEAKER, SOFT, QUIETER, TURNED, TELEVISION = (
+    (0.0, -200.0),
     (0.01, -70.0),
     (0.02, -58.0),
     (0.02, -56.5),
@@ -188,16 +189,19 @@ def test_a_quiet_word_belongs_to_the_speaker(
     [
         ([(TELEVISION, 20)], False),
         ([(ROOM, 5), (SOFT, 1)], True),
-        ([(ROOM, 1), (TURNED, 1)], False),
-        ([(ROOM, 3), (TURNED, 1)], True),
-        ([(ROOM, 5), ((0.9, -47.0), 1)], False),
+        ([(ROOM, 0.3), (TURNED, 1)], False),
+        ([(ROOM, 1), (TURNED, 1)], True),
+        ([(TELEVISION, 1), (ROOM, 2), (TURNED, 1)], False),
+        ([(TELEVISION, 1), (ROOM, 4), (TURNED, 1)], True),
+        ([(ROOM, 3), ((0.9, -47.0), 1)], False),
         ([(ROOM, 7), ((0.9, -47.0), 1)], True),
         ([(ROOM, 1), *[(NEAR_WIND, 0.5), (ROOM, 0.5)] * 6, ((0.9, -47.0), 1)], True),
-        ([(ROOM, 1), (TURNED, 1), (ROOM, 2), (TURNED, 1)], False),
-        ([(ROOM, 1), (TURNED, 1), (ROOM, 4), (TURNED, 1)], True),
-        ([(ROOM, 1), *[(MURMUR, 0.2), (ROOM, 0.6)] * 20, (TURNED, 1)], False),
+        ([(ROOM, 0.3), (TURNED, 1), (ROOM, 2), (TURNED, 1)], False),
+        ([(ROOM, 0.3), (TURNED, 1), (ROOM, 4), (TURNED, 1)], True),
+        ([(MUTED, 3), (HUM, 8), ((0.9, -47.0), 1)], False),
+        ([(ROOM, 0.3), *[(MURMUR, 0.2), (ROOM, 0.6)] * 20, (TURNED, 1)], False),
         ([(ROOM, 1), (QUIETER, 2), (ROOM, 1), (SOFT, 1)], True),
-        ([(ROOM, 1), (QUIETER, 6), (ROOM, 1), (SOFT, 1)], False),
+        ([(ROOM, 0.3), (QUIETER, 6), (ROOM, 1), (SOFT, 1)], False),
         ([(ROOM, 1), *[(WIND, 0.1), (ROOM, 0.1)] * 15, (TURNED, 1)], True),
         ([(HUM, 20), (TURNED, 1)], False),
         ([(HUM, 31), (TURNED, 1)], True),
