@@ -201,7 +201,7 @@ class UrlConversation:
                 if said >= most:  # the thoughts needed less
                     reader.finish_reason = "length"
                     break
-        if llm.requests.forbids_thoughts(request):
+        if llm.requests.forbids_thoughts(request) and not llm.thinks:
             for part in parts.text(reader.misplaced):
                 yield part
         for part in parts.finish(reader.calls):

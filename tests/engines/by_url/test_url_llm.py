@@ -295,6 +295,9 @@ async def test_an_answer_that_a_server_takes_for_a_thought_is_said() -> None:
     refused = problem(400, {"error": "reasoning_effort is not supported"})
     thinker = FarServer("ollama", moods={PATH: [refused, stream(THOUGHT, STOP)]})
     assert text_of(await answered(thinker)) == ""
+    cut = stream(THOUGHT, chunk({}, "length"))
+    thinker = FarServer("vllm", moods={PATH: [cut, stream(THOUGHT, STOP)]})
+    assert text_of(await answered(thinker)) == ""
 
 
 @pytest.mark.parametrize("thought", [THOUGHT, chunk({"content": "<think>Hm, let me see"})])
