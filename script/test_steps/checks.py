@@ -1,4 +1,4 @@
-"""Run all checks, then the tests. Every failure is reported; the tests' summary comes last."""
+"""Run the tests, and all checks beside them. Every failure is reported, the checks' at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CheckCommand:
         began = time.monotonic()
         program = str(place.venv / "bin" / self.command[0])
         process = subprocess.run(
-            [program, *self.command[1:]],
+            ["nice", program, *self.command[1:]],
             cwd=place.root,
             text=True,
             stdout=subprocess.PIPE,
@@ -32,12 +32,6 @@ class CheckCommand:
         verdict = "FAILED" if process.returncode else "ok"
         line = f"{self.name:<30} {verdict:<6} {time.monotonic() - began:5.1f} s"
         return not process.returncode, f"{line}\n{process.stdout}" if process.returncode else line
-
-    def passes(self, place: Place) -> bool:
-        """Run the check, print its line, and return whether it passes."""
-        passes, text = self.run(place)
-        print(text, flush=True)
-        return passes
 
 
 CHECKS = (
@@ -70,13 +64,20 @@ def run_quick(place: Place, pytest_arguments: Sequence[str], cores: int) -> int:
     quick = [str(place.venv / "bin" / "pytest"), *QUICK]
     if pytest_arguments:
         return subprocess.run([*quick, *pytest_arguments], check=False).returncode
-    workers = ("-n", str(cores), "--dist", "loadfile")
+    tests, faults = _beside_checks(place, [*quick, "-n", str(cores), "--dist", "loadfile"])
+    return tests or int(bool(faults))
+
+
+def _beside_checks(place: Place, pytest: Sequence[str]) -> tuple[int, list[str]]:
+    """The exit code of the tests, and which of the checks that run beside them fail."""
     with ThreadPoolExecutor(1) as beside:
         checking = beside.submit(lambda: [check.run(place) for check in CHECKS])
-        tests = subprocess.run([*quick, *workers], cwd=place.root, check=False).returncode
+        tests = subprocess.run(pytest, cwd=place.root, check=False).returncode
         results = checking.result()
     print(*(text for _, text in results), sep="\n")
-    return tests or int(not all(passes for passes, _ in results))
+    return tests, [
+        check.name for check, (passes, _) in zip(CHECKS, results, strict=True) if not passes
+    ]
 
 
 def in_ci() -> bool:
@@ -98,7 +99,7 @@ def run(place: Place, pytest_arguments: Sequence[str], missing: Sequence[str]) -
     pytest = str(place.venv / "bin" / "pytest")
     if pytest_arguments:
         return subprocess.run([pytest, *pytest_arguments], check=False).returncode
-    faults = [check.name for check in CHECKS if not check.passes(place)]
+    faults = []
     absent = missing_modules(place)
     if in_ci():
         faults += [f"Debian packages {' '.join(missing)}"] if missing else []
@@ -106,7 +107,7 @@ def run(place: Place, pytest_arguments: Sequence[str], missing: Sequence[str]) -
     elif absent:
         print(f"Tests that need {' and '.join(absent)} are skipped.")
         print("  To run them: script/test --workstation    (--plan says how much that fetches)")
-    tests = subprocess.run([pytest, *TWO_AT_ONCE], cwd=place.root, check=False).returncode
-    if faults:
-        print(f"Failed before the tests: {', '.join(faults)}")
+    tests, failing = _beside_checks(place, [pytest, *TWO_AT_ONCE])
+    if faults := [*failing, *faults]:
+        print(f"Failed beside the tests: {', '.join(faults)}")
     return tests or (1 if faults else 0)

@@ -158,12 +158,12 @@ class TestChecks:
         lines = (place.root / "calls").read_text().splitlines()
         return [line.removeprefix(f"{place.venv}/bin/") for line in lines]
 
-    def test_all_run_and_pytest_comes_last(self, place: Place, tools: Path) -> None:
+    def test_all_run_beside_the_tests(self, place: Place, tools: Path) -> None:
         assert checks.run(place, [], []) == 0
         called = self.calls(place)
-        assert called[:2] == ["ruff check", "ruff format --check"]
+        assert {"ruff check", "ruff format --check", "mypy "} <= set(called)
         assert "reachy-voice config schema --check" in called
-        assert called[-1] == " ".join(["pytest", *checks.TWO_AT_ONCE])
+        assert " ".join(["pytest", *checks.TWO_AT_ONCE]) in called
 
     def test_every_failure_is_reported(
         self, place: Place, tools: Path, capfd: pytest.CaptureFixture[str]
@@ -174,8 +174,8 @@ class TestChecks:
         printed = capfd.readouterr().out
         assert "app.py:1: error: no" in printed
         last = printed.splitlines()[-1]
-        assert last == "Failed before the tests: mypy, mypy script, lint-imports"
-        assert self.calls(place)[-1].startswith("pytest -n")
+        assert last == "Failed beside the tests: mypy, mypy script, lint-imports"
+        assert any(call.startswith("pytest -n") for call in self.calls(place))
 
     def test_arguments_are_for_pytest_alone(self, place: Place, tools: Path) -> None:
         assert checks.run(place, ["-k", "a or b", "tests"], []) == 0
@@ -227,7 +227,7 @@ class TestChecks:
         monkeypatch.setenv("CI", ci)
         assert checks.run(place, [], package) == exit_code
         printed = capfd.readouterr().out
-        assert (f"Failed before the tests: {told}" in printed) == bool(ci)
+        assert (f"Failed beside the tests: {told}" in printed) == bool(ci)
         assert ("--workstation" in printed) == bool(modules and not ci)
 
     def test_modules_that_are_missing_are_found_without_importing_any(self, place: Place) -> None:
