@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,8 @@ _FIX = "Give a WAV, FLAC, OGG or MP3 recording of 1 to 768 kHz; any width and ch
 _BLOCK = 65_536
 RATES = range(1_000, 768_001)
 """Hz. At a lower rate, a file of a few KB would become hundreds of MB at once."""
+_NO_LENGTH = re.compile(rb"RIFF.{4}WAVE.{,4096}?data(\0{4})(?!LIST|id3 |$)", re.DOTALL)
+"""A WAV file whose recorder was killed, or wrote to a pipe: the samples have no length."""
 
 
 def read_recording(path: Path, rate: int) -> Pcm:
@@ -43,6 +46,8 @@ def decoded(data: bytes, rate: int, name: str, most_s: float = math.inf) -> Iter
     days of silence."""
     import soundfile
 
+    if match := _NO_LENGTH.match(data):
+        data = data[: match.start(1)] + b"\xff" * 4 + data[match.end(1) :]
     samples = 0
     try:
         # Do not pass the name: soundfile does not examine the content of a *.raw.

@@ -57,6 +57,21 @@ def test_files_that_are_not_recordings_are_refused(tmp_path: Path) -> None:
     assert len(read_recording(mine, 16_000)) == 160, "its name does not matter"
 
 
+@pytest.mark.parametrize("subtype", ["PCM_16", "PCM_24", "FLOAT", "PCM_U8"])
+@pytest.mark.parametrize("riff", [0, 36, 0xFFFFFFFF])
+def test_samples_without_a_length_are_heard(tmp_path: Path, subtype: str, riff: int) -> None:
+    path = tmp_path / "killed.wav"
+    soundfile.write(path, np.full(1600, 0.25), 16_000, subtype=subtype)
+    whole, data = read_recording(path, 16_000), path.read_bytes()
+    at = data.index(b"data") + 4
+    path.write_bytes(data[:4] + riff.to_bytes(4, "little") + data[8:at] + bytes(4) + data[at + 4 :])
+    assert np.array_equal(read_recording(path, 16_000), whole)
+    for rest in (b"", b"LIST\x04\0\0\0INFO"):
+        path.write_bytes(data[:at] + bytes(4) + rest)
+        with pytest.raises(AudioFormatError, match="has no audio in it"):
+            read_recording(path, 16_000)
+
+
 def test_writing_round_trips_and_a_bad_place_is_refused(tmp_path: Path) -> None:
     pcm = np.arange(-500, 500, dtype=np.int16)
     write_recording(tmp_path / "a.wav", pcm, 24_000)
