@@ -4,7 +4,9 @@ reads it again. Mode 0600, replaced in one step."""
 from __future__ import annotations
 
 import logging
+import re
 import threading
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -20,6 +22,16 @@ ContentT = TypeVar("ContentT", bound=BaseModel)
 logger = logging.getLogger(__name__)
 
 OTHERS_MAY_WRITE, OTHERS_MAY_READ = 0o022, 0o044
+
+
+def plain_name(name: str) -> str:
+    """However its accents and spaces were typed."""
+    return re.sub(" +", " ", unicodedata.normalize("NFKC", name)).strip()
+
+
+def same_name(one: str, other: str) -> bool:
+    """However its capitals were typed, too."""
+    return plain_name(one).casefold() == plain_name(other).casefold()
 
 
 class OwnerFile(Generic[ContentT]):

@@ -7,7 +7,6 @@ A conversation is named after its client's address, or a note about that address
 from __future__ import annotations
 
 import asyncio
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.access.file import AccessFile
 from app.access.policy import Network, parse_address, parse_network
+from app.owner_file import same_name
 from pipeline.errors import ReachyVoiceError
 from pipeline.speaking.announcements import AnnouncementEnd, Outcome
 from pipeline.spoken import speakable
@@ -173,19 +173,13 @@ class Announcer:
         task.add_done_callback(self._deliveries.discard)
 
 
-def _typed(name: str) -> str:
-    """However its accents, capitals and spaces were typed."""
-    return unicodedata.normalize("NFKC", name).strip().casefold()
-
-
 def _matches(to: str, notes: Sequence[tuple[str, Network]]) -> Callable[[str], bool]:
     """Raises ``UnknownConversation``."""
-    name = _typed(to)
-    if name == EVERYBODY:
+    if same_name(to, EVERYBODY):
         return lambda place: True
-    if name == TALK:
+    if same_name(to, TALK):
         return lambda place: not place
-    networks = [network for note, network in notes if _typed(note) == name]
+    networks = [network for note, network in notes if same_name(note, to)]
     address = parse_address(to.strip())
     if address is None and not networks:
         raise UnknownConversation(

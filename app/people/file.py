@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import unicodedata
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
@@ -20,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from app.models.download import sha256_of
 from app.models.engine_set import weights_of
 from app.models.weights import WeightsCache
-from app.owner_file import OTHERS_MAY_READ, OTHERS_MAY_WRITE, OwnerFile
+from app.owner_file import OTHERS_MAY_READ, OTHERS_MAY_WRITE, OwnerFile, plain_name, same_name
 from pipeline.engines.contract import Embedding
 from pipeline.engines.registry import EngineOptions
 from pipeline.engines.voices import Person
@@ -45,15 +44,6 @@ def _is_voice(text: str) -> str:
     if not abs(np.linalg.norm(values.astype(np.float64)) - 1) < ROUNDING:  # NaN is not less
         raise ValueError("these are not the numbers of a voice")
     return text
-
-
-def _plain(name: str) -> str:
-    """However its accents and spaces were typed."""
-    return unicodedata.normalize("NFKC", name).strip()
-
-
-def _same(one: str, other: str) -> bool:
-    return _plain(one).casefold() == _plain(other).casefold()
 
 
 class _Entry(BaseModel):
@@ -94,7 +84,7 @@ class PeopleList(_Entry):
 
     def require_new(self, name: str) -> str:
         """The name as it is kept. Raises ``WrongPerson`` if it is taken or not allowed."""
-        name = _plain(name)
+        name = plain_name(name)
         one_line = all(sign.isprintable() or sign in JOINERS for sign in name)
         if not one_line or not name.strip(JOINERS) or name.startswith("-"):
             why = "it must be one line of text that is not blank and does not begin with a dash"
@@ -102,14 +92,14 @@ class PeopleList(_Entry):
         if len(name) > MOST_CHARS:
             why = f"it has more than {MOST_CHARS} characters"
             raise WrongPerson("The name is too long", why=why, fix="Use a first name")
-        if any(_same(each.name, name) for each in self.people):
+        if any(same_name(each.name, name) for each in self.people):
             fix = f"Choose another name, or first: reachy-voice people remove {quote(name)}"
             raise WrongPerson(f"There is somebody called {name!r} already", fix=fix)
         return name
 
     def without(self, name: str) -> PeopleList:
         """Raises ``WrongPerson`` if there is no such person."""
-        others = tuple(each for each in self.people if not _same(each.name, name))
+        others = tuple(each for each in self.people if not same_name(each.name, name))
         if len(others) == len(self.people):
             fix = "reachy-voice people list shows who there is"
             raise WrongPerson(f"There is nobody called {name!r}", fix=fix)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.quick
 
 T = TypeVar("T")
 BEDROOM = "192.168.1.8"
-NOTES = {"kitchen": KITCHEN, "upstairs": "192.168.1.8/29", "caf\u00e9": "192.168.2.1"}
+NOTES = {"kitchen": KITCHEN, "upstairs": "192.168.1.8/29", "caf\u00e9 room": "192.168.2.1"}
 
 
 @dataclass
@@ -70,7 +70,7 @@ def fulfil(house: House, folder: Path, **wish: Any) -> dict[str, Any]:
         ("Kitchen", ["kitchen"]),
         (" kitchen ", ["kitchen"]),
         (f" {BEDROOM}", ["upstairs"]),
-        ("Cafe\u0301", []),
+        ("Cafe\u0301  Room", []),
         ("upstairs", ["upstairs"]),
         (BEDROOM, ["upstairs"]),
         ("talk", ["talk"]),

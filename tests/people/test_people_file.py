@@ -58,6 +58,7 @@ def test_an_invalid_name_is_refused(file: PeopleFile, name: str) -> None:
         ("Jos\u00e9", "Jose\u0301"),
         ("Tom", " tom "),
         ("Anna Maria", "Anna\u00a0Maria"),
+        ("Anna Maria", "anna  Maria"),
         (
             "\u0639\u0644\u06cc\u200c\u0631\u0636\u0627",
             "\u0639\u0644\u06cc\u200c\u0631\u0636\u0627",
