@@ -1,9 +1,9 @@
 """Reads the audio that speech servers send, as a stream. Sans-I/O.
 
 We ask for raw PCM, but some servers send a WAV file in any of its encodings, often without a true
-length, or one file per sentence; both are played. Anything else is refused by name, as compressed
-audio or text would be loud noise. The bytes decide; only for raw samples does the content type give
-the rate, channels and encoding.
+length, or with that of the first piece, or one file per sentence; all are played. Anything else is
+refused by name, as compressed audio or text would be loud noise. The bytes decide; only for raw
+samples does the content type give the rate, channels and encoding.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ _FILES: tuple[tuple[str, re.Pattern[bytes]], ...] = (
 _WORDS = re.compile(r"\s*([\[{<\"]|[^\W\d_]+\W)")
 """How JSON, markup and sentences begin."""
 _WAV = re.compile(rb"(RIFF|RF64)....WAVE", re.DOTALL)
+_CHUNK = re.compile(rb"\0?([ -~]{4}..[\0-\x7f]\0|RIFF|RF64|TAG|ID3)", re.DOTALL)
+"""How a file or tags begin, behind samples: letters and a size below 8 MiB, padded or not."""
 _TYPES = re.compile(
     r"text/|application/(json|xml)|.*(\b|_)(mpeg|mp3|ogg|opus|webm|flac|aac|mp4|m4a|vorbis|speex|amr|gsm"
     r"|g72\d|\w*adpcm|u(int)?_?(16|24|32)|f(loat)?_?16)(\b|_|[lb]e\b)"
@@ -119,6 +121,10 @@ class SpeechReader:
         self._layout: Layout | None = None
         self._files = 0
         """WAV headers read so far."""
+        self._form = self._raw
+        """The layout of the last one."""
+        self._tags = False
+        """Whether no more samples come before the next one."""
         self._bytes_left = math.inf
         """Bytes of samples left in this file."""
         self._resampler = Resampler(rate, rate)
@@ -143,7 +149,6 @@ class SpeechReader:
             self._bytes_left -= size
             if self._bytes_left >= self._layout.frame_bytes:
                 break
-            self._buffer = self._buffer[int(self._bytes_left) :]
             self._layout, self._next_file = None, True
         ready = max(0, len(self._sound) - _fade_samples(self._rate))
         sound, self._sound = self._sound[:ready], self._sound[ready:]
@@ -193,6 +198,13 @@ class SpeechReader:
 
     def _begin(self, last: bool) -> bool:
         """Find the layout. False if more bytes are needed, or there is nothing to play."""
+        if self._files and not self._tags:
+            counted = int(self._bytes_left)  # of a sample that the header cuts
+            if len(self._buffer) <= counted + CUT_WAV_BYTES:
+                return False
+            if not _CHUNK.match(self._buffer, counted):  # the header has counted a part of them
+                return self._settle(self._form, 0, math.inf)
+            self._tags = True
         match = _WAV.search(self._buffer) if self._files else _WAV.match(self._buffer)
         if match:
             self._buffer = self._buffer[match.start() :]
@@ -222,9 +234,9 @@ class SpeechReader:
             return False
         at, size = chunk["data"]
         start, length = chunk.get("fmt ", (0, 0))
-        layout = _layout(self._buffer[start : start + length])
-        self._files += 1
-        return self._settle(layout, at, size if 0 < size < UNKNOWN_BYTES else math.inf)
+        self._form = _layout(self._buffer[start : start + length])
+        self._files, self._tags = self._files + 1, False
+        return self._settle(self._form, at, size if 0 < size < UNKNOWN_BYTES else math.inf)
 
     def _settle(self, layout: Layout, at: int, size: float) -> bool:
         if not LEAST_HZ <= layout.rate <= MOST_HZ:
