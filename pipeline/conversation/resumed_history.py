@@ -12,6 +12,7 @@ import unicodedata
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 
 import numpy as np
@@ -38,10 +39,12 @@ class ResumedHistory:
     def __init__(self, items: Sequence[Item]) -> None:
         self._items = items
         self._contents = [_content(item) for item in items]
+        self._without_pictures = [_content(item, pictures=False) for item in items]
         self._by_id = {item.id: at for at, item in enumerate(items)}
         self._by_key: defaultdict[_Content, list[int]] = defaultdict(list)
-        for at, (item, content) in enumerate(zip(items, self._contents, strict=True)):
-            for key in filter(None, _keys(item, content)):
+        for at, item in enumerate(items):
+            contents = self._contents[at], self._without_pictures[at]
+            for key in filter(None, {key for each in contents for key in _keys(item, each)}):
                 self._by_key[key].append(at)
         self._last_answer = max(
             (at for at, item in enumerate(items) if _is_answer(item)), default=-1
@@ -49,6 +52,8 @@ class ResumedHistory:
         self._found: set[int] = set()
         self._next = 0
         """Where to look for the next item first: they mostly come in order."""
+        self._part = "", ""
+        """The id of an answer of which the client has just sent the beginning, and the rest."""
         self._question: list[tuple[MessageItem, list[int] | None]] = []
         """The client's last user message and what it sent after it, each with the places of the
         items that it may repeat."""
@@ -57,11 +62,18 @@ class ResumedHistory:
         """The ids of the items that ``item`` repeats: several if the client joins messages in a
         row, as many do."""
         content = _content(item)
+        answer, rest = self._part
+        said = f"{content[1]} " if content[0] == "assistant" else " "
+        if rest and said != " " and (rest.startswith(said) or said.startswith(rest)):
+            self._part = item.id, rest[len(said) :]
+            return [answer]
         runs = (self._repeated(item, content, at) for at in self._candidates(item, content))
         places = next(filter(None, runs), [])
         self._note(item, None if self._by_id.get(item.id) in places else places)
         self._found.update(places)
         self._next = max((self._next, *(at + 1 for at in places)))
+        held = "".join(f"{self._contents[at][1]} " for at in places)
+        self._part = item.id, held[len(said) :] if said != " " else ""
         return [self._items[at].id for at in places]
 
     @property
@@ -105,17 +117,18 @@ class ResumedHistory:
             return [at] if not own.unread and _same_recordings(item, own) else []
         if item.role == "assistant" and not self._contents[at][1] and at == self._next:
             return [at]
-        places = self._run(*content, at)
+        contents = self._contents if _pictures(item) else self._without_pictures
+        places = self._run(*content, at, contents)
         same = places and _same_pictures(item, [self._items[each] for each in places])
         return places if same else []
 
-    def _run(self, role: str, text: str, at: int) -> list[int]:
+    def _run(self, role: str, text: str, at: int, contents: Sequence[_Content]) -> list[int]:
         """The places, from ``at`` on, of the messages whose joined words are ``text``. Client and
         server may know different parts of an interrupted answer."""
         places: list[int] = []
         rest = f"{text} "
         for place in range(at, len(self._items)):
-            kind, own_text = self._contents[place]
+            kind, own_text = contents[place]
             if places and not own_text:
                 continue  # nothing was heard of it
             words = f"{own_text} "
@@ -131,11 +144,13 @@ class ResumedHistory:
         return places if role == "assistant" else []
 
 
-def _content(item: Item) -> _Content:
+def _content(item: Item, *, pictures: bool = True) -> _Content:
     """The kind of item, and what must be the same in a repetition. Texts are compared by their
     words alone: a client may write them differently, and mark where an answer was cut."""
     if isinstance(item, MessageItem):
-        plain = unicodedata.normalize("NFKC", item.text).casefold()
+        parts = [part for part in item.parts if pictures or not isinstance(part, ImagePart)]
+        text = replace(item, parts=tuple(parts)).text
+        plain = unicodedata.normalize("NFKC", text).casefold()
         return item.role, " ".join(_PUNCTUATION.sub("", plain).split() or plain.split())
     if isinstance(item, ToolServerItem):
         return item.type, item.id
@@ -175,12 +190,20 @@ def _same_recordings(item: MessageItem, other: MessageItem) -> bool:
 
 
 def _same_pictures(item: MessageItem, others: Iterable[Item]) -> bool:
-    """Whether they have the same pictures; those no longer kept are assumed to match."""
+    """Whether they have the same pictures; those no longer kept, or not sent with the words, are
+    assumed to match."""
     new = _pictures(item)
     old = [url for other in others for url in _pictures(other)]
+    if not new:
+        return not old or bool(item.text)
     return len(new) == len(old) and all(
-        a == b or a is None or b is None for a, b in zip(new, old, strict=True)
+        a is None or b is None or _base64(a) == _base64(b) for a, b in zip(new, old, strict=True)
     )
+
+
+def _base64(url: str) -> str:
+    """The content of a data URL, which may name its type in several ways."""
+    return url.rpartition(",")[2].rstrip("=")
 
 
 def _pictures(item: Item) -> list[str | None]:

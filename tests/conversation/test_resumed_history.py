@@ -135,11 +135,45 @@ def heard(level: int, transcript: str | None = None) -> AudioPart:
         (ImagePart("data:1"), ImagePart("data:1"), True),
         (ImagePart(None), ImagePart("data:1"), True),
         (ImagePart("data:1"), ImagePart("data:2"), False),
+        (ImagePart("data:image/jpg;base64,1"), ImagePart("DATA:image/jpeg;base64,1"), True),
+        (ImagePart("data:image/png;base64,1"), ImagePart("data:image/png;base64,2"), False),
+        (ImagePart("data:1"), TextPart(""), False),
     ],
 )
 def test_recordings_and_pictures(held: Part, sent: Part, same: bool) -> None:
     history = ResumedHistory([MessageItem("0", "user", (held,))])
     assert (history.find(MessageItem("new", "user", (sent,))) == ["0"]) == same
+
+
+def test_a_message_that_lost_its_picture_is_recognised() -> None:
+    words, picture = TextPart("What is this?"), ImagePart("data:1")
+    held = [MessageItem("0", "user", (picture, words)), MessageItem("1", "user", (words, picture))]
+    sent = MessageItem("new", "user", (words,))
+    for before in ([], items("u Hi", "a Hello.")):
+        history = ResumedHistory([*before, *held])
+        assert [history.find(sent) for _ in range(3)] == [["0"], ["1"], []]
+    history = ResumedHistory([sent])
+    assert history.find(held[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("held", "sent", "found"),
+    [
+        (DOGS, ["~a What", "a a", "u yes"], "4-new0-5"),
+        (DOGS, ["a What", "a a nice name."], "4-new0"),
+        (DOGS, ["a What", "a Nice.", "a a"], "4-2-"),
+        (DOGS, ["u My dog", "u is Bello."], "-"),
+        (("a One.", "a Two three.", "u yes"), ["a One. Two", "a three", "a three"], "0,1-new0-"),
+        (("a What a day.",), ["a What", "u yes", "a a day."], "0--"),
+    ],
+)
+def test_an_answer_in_two_items_is_recognised(
+    held: tuple[str, ...], sent: list[str], found: str
+) -> None:
+    """The answer then has the id of the first one."""
+    history = ResumedHistory(items(*held))
+    ids = (history.find(item(line, f"new{at}")) for at, line in enumerate(sent))
+    assert "-".join(map(",".join, ids)) == found
 
 
 @pytest.mark.parametrize(
