@@ -82,7 +82,7 @@ class ChatReader:
     def __init__(self) -> None:
         self.finish_reason: FinishReason | None = None
         self.usage: Usage | None = None
-        self._thoughts, self._spoke = "", False
+        self._thoughts, self.content = "", ""
         self.calls: list[RawCall] = []
         """All calls, once ``finish_reason`` is set."""
 
@@ -113,14 +113,14 @@ class ChatReader:
         if reason and reason != "null":
             self.finish_reason = "length" if reason == "length" else "stop"
         content = _text(delta.get("content"))
-        self._spoke = self._spoke or bool(content)
+        self.content += content
         return content
 
     @property
     def misplaced(self) -> str:
         """The answer of a model that does not think, if all of it came as a thought: some parsers
         of vLLM expect one."""
-        ended = self.finish_reason == "stop" and not (self.calls or self._spoke)
+        ended = self.finish_reason == "stop" and not (self.calls or self.content)
         return self._thoughts if ended else ""
 
     def _take(self, piece: Any) -> None:

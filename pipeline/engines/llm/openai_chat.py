@@ -97,6 +97,11 @@ class UrlLlm(UrlEngine):
         """Whether the server has rejected a request that reads ahead."""
         self.thinks = False
         """Whether thoughts have used up the tokens of an answer."""
+        self.thought_end = ""
+        """The mark that ends the thought in which answers begin: such a server's template opens it
+        in the prompt, and the server leaves it in the text."""
+        self.without_end = 0
+        """How many answers in a row lacked that mark."""
         self.requests = ChatRequests(self)
 
     @property
@@ -185,8 +190,9 @@ class UrlConversation:
     async def _answer(
         self, request: UrlRequest, work: Work, earlier_usage: Usage
     ) -> AsyncGenerator[Delta, None]:
-        reader, parts = ChatReader(), ReplyParser(request)
         llm, said, most = self._llm, 0, math.inf
+        thought_end = "" if request.forced else llm.thought_end
+        reader, parts = ChatReader(), ReplyParser(request, thought_end)
         if llm.thinks and (own := request.sampling.max_tokens) is not None:
             most, sampling = own, replace(request.sampling, max_tokens=own + THOUGHT_TOKENS)
             request = replace(request, sampling=sampling)
@@ -195,7 +201,10 @@ class UrlConversation:
             aclosing(self._texts(exchange, reader, request)) as texts,
         ):
             async for text in texts:
-                for part in parts.text(text):
+                heard = [*parts.text(text)]
+                if parts.closed_thought:
+                    llm.thought_end, llm.without_end = parts.closed_thought, 0
+                for part in heard:
                     said += 1
                     yield part
                 if said >= most:  # the thoughts needed less
@@ -203,6 +212,14 @@ class UrlConversation:
                     break
         if llm.requests.forbids_thoughts(request) and not llm.thinks:
             for part in parts.text(reader.misplaced):
+                yield part
+        whole = reader.finish_reason == "stop" and reader.content and not reader.calls
+        if thought_end and whole and not parts.closed_thought:  # it may not have thought
+            llm.without_end += 1
+            if llm.without_end > 1:
+                llm.thought_end = ""
+            parts = ReplyParser(request)
+            for part in parts.text(reader.content):
                 yield part
         for part in parts.finish(reader.calls):
             said += 1

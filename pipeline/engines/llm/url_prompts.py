@@ -234,15 +234,22 @@ class ReplyParser:
     """Extracts text and calls from a server's stream.
 
     Thoughts are left out of the text. Calls that the server left in the text are extracted, each
-    once. Only calls of offered tools whose arguments fit are kept.
+    once. Only calls of offered tools whose arguments fit are kept. ``thought_end``: as in
+    ``CallParser``.
     """
 
-    def __init__(self, request: UrlRequest) -> None:
+    def __init__(self, request: UrlRequest, thought_end: str = "") -> None:
         self._request = request
         self._tools = {tool.name: tool for tool in request.callable}
         # Only Hermes marks: other syntaxes are left to the server's own parser.
         may_call = bool(request.callable)
-        self._parser = CallParser(HERMES, request.callable, bare=may_call, anywhere=request.forced)
+        self._parser = CallParser(
+            HERMES,
+            request.callable,
+            bare=may_call,
+            anywhere=request.forced,
+            thought_end=thought_end,
+        )
         self._calls: list[ToolCall] = []
         self._pairs = codecs.getincrementaldecoder("utf-16-le")("replace")
         """Some servers cut their text within surrogate pairs."""
@@ -251,6 +258,10 @@ class ReplyParser:
     def missing(self) -> bool:
         """Whether the answer had to be a call but is not."""
         return self._request.forced and not self._calls
+
+    @property
+    def closed_thought(self) -> str:
+        return self._parser.closed_thought
 
     def text(self, text: str) -> Iterator[Part]:
         units = text.encode("utf-16-le", "surrogatepass")

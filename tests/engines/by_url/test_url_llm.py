@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -298,6 +299,43 @@ async def test_an_answer_that_a_server_takes_for_a_thought_is_said() -> None:
     cut = stream(THOUGHT, chunk({}, "length"))
     thinker = FarServer("vllm", moods={PATH: [cut, stream(THOUGHT, STOP)]})
     assert text_of(await answered(thinker)) == ""
+
+
+CLOSED = "Hm, let me see.\n</think>\n\nHello."
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ([CLOSED, "[THINK]Hm.[/THINK]Hello."], ["Hello.", "Hello."]),
+        (["</think>Hello.", CLOSED, "<think>Hm.</think>Hello."], ["Hello."] * 3),
+        ([CLOSED, "Hi.", CLOSED], ["Hello.", "Hi.", "Hello."]),
+        ([CLOSED, "Hi.", "Hi.", "Yes</think>."], ["Hello.", "Hi.", "Hi.", "Yes."]),
+        (["<think>Hm.</think>Hello.</think>", "Yes</think>."], ["Hello.", "Yes."]),
+    ],
+)
+async def test_thoughts_that_begin_in_the_prompt_are_said_once_at_most(
+    answers: list[str], said: list[str]
+) -> None:
+    moods = [stream(*(chunk({"content": sign}) for sign in text), STOP) for text in answers]
+    async with (
+        serving(FarServer("vllm", moods={PATH: moods})) as far,
+        running(Kind.LLM, CHAT, far.url) as engine,
+    ):
+        heard = [text_of(await answer(engine, tools=(NOD,))) for _ in answers]
+    assert heard[0].endswith("Hello.")
+    assert heard[1:] == said[1:]
+
+
+async def test_an_interrupted_answer_tells_that_answers_begin_with_thoughts() -> None:
+    cut = stream(chunk({"content": CLOSED}), STOP)
+    late = stream(chunk({"content": CLOSED.replace("Hello.", "")}), chunk({}, "length"))
+    answers = [cut, late, stream(chunk({"content": CLOSED}), STOP)]
+    far = FarServer("vllm", moods={PATH: answers})
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        async with aclosing(engine.open().reply(LlmRequest(HELLO), Work())) as deltas:
+            await anext(deltas)
+        assert text_of(await answer(engine)) == "Hello.", "more tokens after the thoughts"
 
 
 @pytest.mark.parametrize("thought", [THOUGHT, chunk({"content": "<think>Hm, let me see"})])

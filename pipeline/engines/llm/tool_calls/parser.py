@@ -16,7 +16,7 @@ from pipeline.engines.contract import TextDelta, ToolCall
 from pipeline.engines.llm.tool_calls.bare import BareCall, may_open, opens
 from pipeline.engines.llm.tool_calls.call_data import CallData
 from pipeline.engines.llm.tool_calls.schema_check import fits
-from pipeline.engines.llm.tool_calls.syntax import BLOCKS, Syntax
+from pipeline.engines.llm.tool_calls.syntax import BLOCKS, THOUGHTS, Syntax
 from pipeline.messages import Tool
 
 log = logging.getLogger("reachy_voice.llm")
@@ -51,6 +51,7 @@ class CallParser:
 
     ``calls``: how many have come out. ``rest``: required text after the latest marker, up to the
     function's name; or after the name of a call without marks, up to its arguments.
+    ``closed_thought``: the mark that has closed a thought in which the answer began, if any.
     """
 
     def __init__(
@@ -83,6 +84,9 @@ class CallParser:
         """Ends of the list and fence around the last call without marks."""
         self.calls = 0
         self.rest = ""
+        self.closed_thought = ""
+        self._may_close = True
+        """Whether a closing mark can be that of a thought in which the answer began."""
 
     @property
     def in_call(self) -> bool:
@@ -222,6 +226,7 @@ class CallParser:
             return False
         self._buffer = after
         self._state = "speech"
+        self._close_thought(end)
         return True
 
     def _call(self, parts: list[Part]) -> bool:
@@ -261,9 +266,16 @@ class CallParser:
             self.rest = self._syntax.rest
         elif mark in BLOCKS:
             self._state, self._block_end = "block", BLOCKS[mark]
+            self._may_close = False
         elif mark == "{":
             self._buffer = mark + self._buffer
             self._enter_object()
+        else:
+            self._close_thought(mark)
+
+    def _close_thought(self, mark: str) -> None:
+        if self._may_close and mark in THOUGHTS.values():
+            self.closed_thought = mark
 
     def _enter_call(self, spelling: Syntax) -> None:
         self._state = "call"
