@@ -241,7 +241,7 @@ class ReplyParser:
     def __init__(self, request: UrlRequest, thought_end: str = "") -> None:
         self._request = request
         self._tools = {tool.name: tool for tool in request.callable}
-        # Only Hermes marks: other syntaxes are left to the server's own parser.
+        # Of the families' own marks only those of Hermes: Gemma's are left to the server's parser.
         may_call = bool(request.callable)
         self._parser = CallParser(
             HERMES,

@@ -112,6 +112,9 @@ async def test_json_that_is_no_call_stays_text(text: str, choice: ToolChoice) ->
         f"<TOOLCALL>[{DANCE_TEXT}]</TOOLCALL>",  # Nemotron
         f"[TOOL_REQUEST]{DANCE_TEXT}[END_TOOL_REQUEST]",  # LM Studio
         f"{DANCE_TEXT}<|im_end|>",
+        '[TOOL_CALLS]dance[ARGS]{"steps": 3}',
+        '<function=dance>{"steps": 3}</function>',
+        "<tool_call>\n<function=dance>\n<parameter=steps>\n3\n</parameter>\n</function>\n</tool_call>",
     ],
 )
 async def test_marks_of_other_models_are_not_spoken(text: str) -> None:

@@ -142,6 +142,15 @@ def test_without_parallel_calls_one_call_ends_the_answer(engine: LlamaCpp, says:
     assert end.reason == "stop"
 
 
+@pytest.mark.parametrize("text", ["[TOOL_CALLS]camera[ARGS]{}", "<function=camera>{}</function>"])
+def test_a_call_in_the_spelling_of_another_family(engine: LlamaCpp, says: Says, text: str) -> None:
+    camera = Tool("camera", "", {"type": "object", "properties": {}})
+    says(f"Well. {text}")
+    found, _ = items(engine, ToolChoice(parallel=False), tools=[camera])
+    assert "".join(item.text for item in found if isinstance(item, TextDelta)) == "Well."
+    assert calls(found) == [ToolCall("camera", "{}")]
+
+
 def test_tool_choice_none_prevents_calls(engine: LlamaCpp, says: Says) -> None:
     says('Well. <tool_call>\n{"name": "camera", "arguments": {}}')
     found, _ = items(engine, ToolChoice("none"))

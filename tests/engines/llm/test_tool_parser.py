@@ -136,6 +136,7 @@ def test_a_possible_start_of_a_call_is_suspected() -> None:
     assert parser.suspects("So <t")
     assert parser.suspects("<tool_call>")
     assert not parser.suspects("<table>")
+    assert parser.suspects("[TOOL_CALLS]")
 
 
 def test_the_conversation_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -160,6 +161,7 @@ _FRAGMENTS = [
     *(family.marker for family in FAMILIES),
     *(marker for family in FAMILIES for marker in family.other_markers),
     *('"', "\\", "{", "}", "[", "]", ":", ",", "\n", " ", "<", "|", '<|"|>', "é", "word"),
+    *("[ARGS]", "stop", ">", "<parameter=text>", "</parameter>"),
     *('{"name": "stop", "arguments": {}}', "call:stop{}", '"name": "stop"', '"parameters": {'),
     CALL,
 ]

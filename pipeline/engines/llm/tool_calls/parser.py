@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pipeline.engines.contract import TextDelta, ToolCall
+from pipeline.engines.llm.tool_calls import foreign
 from pipeline.engines.llm.tool_calls.bare import BareCall, may_open, opens
 from pipeline.engines.llm.tool_calls.call_data import CallData
 from pipeline.engines.llm.tool_calls.schema_check import fits
@@ -29,11 +30,13 @@ _MOST_HELD = 50_000
 """Longest text held back while waiting for a call without marks to end, in characters."""
 _MOST_AT_ONCE = 4096
 """Most characters per step, as each brace in held-back text may cost that many steps."""
+_Read = tuple[str, Mapping[str, Any]] | None
+"""Name and arguments of a call, unless it is malformed."""
 
-
-_State = Literal["speech", "object", "block", "call", "closing"]
-"""``object``: possibly a call without marks; ``block``: thoughts, or other text that is not spoken;
-``closing``: after a call's data, before its closing mark."""
+_State = Literal["speech", "object", "foreign", "block", "call", "closing"]
+"""``object``: possibly a call without marks; ``foreign``: one in another family's spelling;
+``block``: thoughts, or other text that is not spoken; ``closing``: after a call's data, before its
+closing mark."""
 
 
 class CallParser:
@@ -80,6 +83,8 @@ class CallParser:
         """Syntax of the current call."""
         self._data = CallData(syntax)
         self._bare = BareCall((), "{")
+        self._foreign = ""
+        """The mark of a call in another family's spelling."""
         self._closers: list[str] = []
         """Ends of the list and fence around the last call without marks."""
         self.calls = 0
@@ -144,7 +149,7 @@ class CallParser:
         waits = self._may_be_bare and not self._has_spoken and may_open(self._buffer)
         if self._state == "speech" and (len(self._buffer) == 1 or waits):
             self._say(self._buffer, parts)
-        elif self._state == "call":
+        elif self._state in ("call", "foreign"):
             log.warning("Ignoring a tool call that was cut off")
         self._buffer = ""
         return parts
@@ -157,7 +162,7 @@ class CallParser:
         probe._bare, probe._closers = copy.deepcopy(self._bare), [*self._closers]
         probe.feed(text, pause=True)
         waits = probe._state in ("speech", "object") and len(probe._buffer) > 1
-        return probe.in_call or waits
+        return probe.in_call or waits or probe._state == "foreign"
 
     # --- states
 
@@ -172,6 +177,8 @@ class CallParser:
                 return self._speech(parts)
             case "object":
                 return self._object(parts, pause)
+            case "foreign":
+                return self._foreign_call(parts)
             case "block":
                 return self._block()
             case "call":
@@ -209,7 +216,7 @@ class CallParser:
             return False
         call: ToolCall | str = "it has other members"
         if end is not None and end >= 0:
-            call = self._check(self._syntax.bare, self._buffer[self._bare.start : end])
+            call = self._check(self._syntax.bare.read(self._buffer[self._bare.start : end]))
         if isinstance(call, str):
             self._release(parts)
             return True
@@ -217,6 +224,18 @@ class CallParser:
         self._closers = [*self._bare.closers, *self._closers]
         self._state = "speech"
         self._give(call, parts)
+        return True
+
+    def _foreign_call(self, parts: list[Part]) -> bool:
+        end = foreign.end(self._buffer, self._foreign)
+        if end is None:
+            return False
+        self._state = "speech"
+        if not end:  # a list of objects may follow
+            self._has_spoken = False
+        else:
+            self._take(foreign.read(self._buffer[:end], self._schemas), parts)
+        self._buffer = self._buffer[end:]
         return True
 
     def _block(self) -> bool:
@@ -230,11 +249,15 @@ class CallParser:
         return True
 
     def _call(self, parts: list[Part]) -> bool:
+        if (inner := self._buffer.lstrip()).startswith(foreign.FUNCTION):
+            self._buffer = inner.removeprefix(foreign.FUNCTION)
+            self._enter(foreign.FUNCTION)
+            return True
         end = self._data.end(self._buffer)
         if end is None:
             return False
         if self._data.whole:
-            self._take(self._buffer[:end], parts)
+            self._take(self._spelling.read(self._buffer[:end]), parts)
         else:
             log.warning("Ignoring a malformed tool call")
         self._buffer = self._buffer[end:]
@@ -267,6 +290,8 @@ class CallParser:
         elif mark in BLOCKS:
             self._state, self._block_end = "block", BLOCKS[mark]
             self._may_close = False
+        elif mark in (foreign.LIST, foreign.FUNCTION):
+            self._state, self._foreign = "foreign", mark
         elif mark == "{":
             self._buffer = mark + self._buffer
             self._enter_object()
@@ -325,19 +350,18 @@ class CallParser:
             else:
                 parts.append(TextDelta(speech))
 
-    def _take(self, data: str, parts: list[Part]) -> None:
-        call = self._check(self._spelling, data)
+    def _take(self, read: _Read, parts: list[Part]) -> None:
+        call = self._check(read)
         if isinstance(call, str):
             log.warning("Ignoring a tool call: %s", call)
         else:
             self._give(call, parts)
 
-    def _check(self, spelling: Syntax, data: str) -> ToolCall | str:
+    def _check(self, read: _Read) -> ToolCall | str:
         """The call, or why it is rejected."""
-        call = spelling.read(data)
-        if call is None:
+        if read is None:
             return "it is malformed"
-        name, arguments = call
+        name, arguments = read
         if name not in self._schemas:
             return "there is no such tool"
         text = _json(arguments)

@@ -85,16 +85,19 @@ BLOCKS: Mapping[str, str] = {
     **THOUGHTS,
     "<tool_response>": "</tool_response>",
     "<|tool_response>": "<tool_response|>",
+    "<｜tool▁calls▁begin｜>": "<｜tool▁calls▁end｜>",
+    "<|tool_calls_section_begin|>": "<|tool_calls_section_end|>",
 }
-"""Opening and closing marks of text that is not spoken: thoughts, and invented tool results."""
+"""Opening and closing marks of text that is not spoken: thoughts, invented tool results, and calls
+of DeepSeek and Kimi."""
 
 STRAY = (
     *BLOCKS.values(),
     *("</tool_call>", "<tool_call|>", "[TOOL_CALLS]", "<|tool_call|>", "<TOOLCALL>", "</TOOLCALL>"),
-    *("[TOOL_REQUEST]", "[END_TOOL_REQUEST]"),
+    *("[TOOL_REQUEST]", "[END_TOOL_REQUEST]", "<function=", "</function>"),
 )
 """Marks that are dropped: closing ones without their opening mark, and those around calls in JSON
-of Mistral, Granite, Nemotron and LM Studio."""
+of Mistral, Granite, Nemotron and LM Studio, and in ``tool_calls/foreign.py``."""
 
 ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|endoftext|>", "<|return|>")
 """Ends of a turn, which some servers leave in the text."""
