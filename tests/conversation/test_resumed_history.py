@@ -170,7 +170,6 @@ def test_a_message_that_lost_its_picture_is_recognised() -> None:
 def test_an_answer_in_two_items_is_recognised(
     held: tuple[str, ...], sent: list[str], found: str
 ) -> None:
-    """The answer then has the id of the first one."""
     history = ResumedHistory(items(*held))
     ids = (history.find(item(line, f"new{at}")) for at, line in enumerate(sent))
     assert "-".join(map(",".join, ids)) == found
