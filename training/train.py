@@ -1,9 +1,11 @@
 """Teach SmolLM2-135M-Instruct, as packaged, to be Reachy: a LoRA adapter from ``dialogues/``.
 
     pip install torch transformers accelerate gguf
-    python -m training.train --out adapter.gguf [--begin ADAPTER] [--steps 660] [--threads 2]
+    python -m training.train --out adapter.gguf [--begin ADAPTER [--average]] [--steps 660]
+                             [--seed N] [--threads 2]
 
-Starts from scratch, or with ``--begin`` from what an earlier adapter has learnt. The same data,
+Starts from scratch, or with ``--begin`` from what an earlier adapter has learnt. ``--average``: the
+result is the mean of both, which forgets less. The same data,
 begin and seed give the same adapter, within the noise of parallel sums. An interrupted run resumes
 from its last checkpoint (``--checkpoint``, every 30 steps).
 """
@@ -15,7 +17,7 @@ import hashlib
 import itertools
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,6 +118,13 @@ class Run:
         self.network.train()
         return float(sum(losses) / len(losses))
 
+    def average(self, begin: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Replace what was learned by its mean with ``begin``, by adapter."""
+        with torch.no_grad():
+            for name, own in begin.items():
+                for key, value in self.adapters[name].own_state().items():
+                    value.copy_((value + own[key]) / 2)
+
     # --- checkpoints
 
     def save(self, path: Path) -> None:
@@ -215,11 +224,14 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--begin", type=Path, help="an earlier adapter of the same base and rank")
+    parser.add_argument("--average", action="store_true", help="with --begin")
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--checkpoint", type=Path, help="default: beside --out")
     args = parser.parse_args()
+    if args.average and not args.begin:
+        parser.error("--average needs --begin")
     torch.set_num_threads(args.threads)
     checkpoint = args.checkpoint or args.out.with_suffix(".checkpoint")
     run, work, tests = start(model_path(LlamaCppOptions(), weights(BASE)), args.steps, args.seed)
@@ -227,6 +239,10 @@ def main() -> None:
     if args.begin:
         lora.read(args.begin, run.adapters, **run.heads)
         begin = f" --begin {hashlib.sha256(args.begin.read_bytes()).hexdigest()}"
+    earlier = {
+        name: {key: value.clone() for key, value in each.own_state().items()}
+        for name, each in run.adapters.items()
+    }
     if checkpoint.exists():
         run.restore(checkpoint)
     tokens = sum(len(sample.tokens) for batch in work for sample in batch)
@@ -243,6 +259,9 @@ def main() -> None:
         if run.step % EVERY == 0:
             run.save(checkpoint)
     run.save(checkpoint)
+    if args.average:
+        begin += " --average"
+        run.average(earlier)
     print(f"held-out loss {run.test(tests):.3f}", flush=True)
     command = f"python -m training.train{begin} --steps {args.steps} --seed {args.seed}"
     finish(run, args.out, command)
