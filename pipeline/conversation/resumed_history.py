@@ -63,17 +63,17 @@ class ResumedHistory:
         row, as many do."""
         content = _content(item)
         answer, rest = self._part
-        said = f"{content[1]} " if content[0] == "assistant" else " "
-        if rest and said != " " and (rest.startswith(said) or said.startswith(rest)):
-            self._part = item.id, rest[len(said) :]
+        words = f"{content[1]} " if content[0] == "assistant" else " "
+        if rest and words != " " and (rest.startswith(words) or words.startswith(rest)):
+            self._part = item.id, rest[len(words) :]
             return [answer]
         runs = (self._repeated(item, content, at) for at in self._candidates(item, content))
         places = next(filter(None, runs), [])
         self._note(item, None if self._by_id.get(item.id) in places else places)
         self._found.update(places)
         self._next = max((self._next, *(at + 1 for at in places)))
-        held = "".join(f"{self._contents[at][1]} " for at in places)
-        self._part = item.id, held[len(said) :] if said != " " else ""
+        whole = "".join(f"{self._contents[at][1]} " for at in places)
+        self._part = item.id, whole[len(words) :] if words != " " else ""
         return [self._items[at].id for at in places]
 
     @property

@@ -201,10 +201,10 @@ class UrlConversation:
             aclosing(self._texts(exchange, reader, request)) as texts,
         ):
             async for text in texts:
-                heard = [*parts.text(text)]
+                new = [*parts.text(text)]
                 if parts.closed_thought:
                     llm.thought_end, llm.without_end = parts.closed_thought, 0
-                for part in heard:
+                for part in new:
                     said += 1
                     yield part
                 if said >= most:  # the thoughts needed less
