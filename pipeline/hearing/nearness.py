@@ -229,8 +229,8 @@ class Nearness:
             self._remembered_db, self._fallen_db, self._sunk = None, 0.0, False
 
     def _wait_in_quiet(self, frame: AudioFrame, score: float) -> None:
-        """Each quiet lets a softer speaker begin the next turn: sooner if nobody else was heard
-        lately. A television too soft for the VAD is not quiet: it is above the room's level."""
+        """After each quiet, let a softer speaker begin the next turn, sooner if nobody else was
+        heard lately. A television too soft for the VAD still rises above the room's level."""
         level_db = 0.0
         if self._powers[-1]:
             self._quiet_powers.append(self._powers[-1])
