@@ -25,12 +25,12 @@ OTHERS_MAY_WRITE, OTHERS_MAY_READ = 0o022, 0o044
 
 
 def plain_name(name: str) -> str:
-    """However its accents and spaces were typed."""
+    """The name, however its accents and spaces were typed."""
     return re.sub(" +", " ", unicodedata.normalize("NFKC", name)).strip()
 
 
 def same_name(one: str, other: str) -> bool:
-    """However its capitals were typed, too."""
+    """Whether they are one name, however its accents, spaces and capitals were typed."""
     return plain_name(one).casefold() == plain_name(other).casefold()
 
 

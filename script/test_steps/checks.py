@@ -18,7 +18,8 @@ class CheckCommand:
     command: Sequence[str]
 
     def run(self, place: Place) -> tuple[bool, str]:
-        """Returns whether it passes, and one line, followed by its output if it fails."""
+        """Returns whether it passes, and one line, followed by its output if it fails. It
+        yields to the tests that run beside it."""
         began = time.monotonic()
         program = str(place.venv / "bin" / self.command[0])
         process = subprocess.run(
