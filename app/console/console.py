@@ -16,13 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import (
-    FileResponse,
-    JSONResponse,
-    RedirectResponse,
-    Response,
-    StreamingResponse,
-)
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from app.access.api_errors import ApiError, error_response
@@ -78,8 +72,9 @@ def console_routes(turns: RecentTurns, running: ConsoleServer) -> list[Route]:
     async def authority(request: Request) -> Response:
         if running.secure is None:
             raise ApiError(404, "not_here", "This server has no certificate of its own.")
-        name, kind = "reachy-voice.crt", "application/x-x509-ca-cert"
-        return FileResponse(running.secure.authority, filename=name, media_type=kind)
+        save = {"Content-Disposition": 'attachment; filename="reachy-voice.crt"'}
+        certificate = await asyncio.to_thread(running.secure.authority.read_bytes)
+        return Response(certificate, headers=save, media_type="application/x-x509-ca-cert")
 
     reads: dict[str, Read] = {
         "state": running.state,
@@ -165,7 +160,7 @@ def _page(name: str) -> Handler:
     media_type = _MEDIA_TYPES[path.suffix]
 
     async def page(request: Request) -> Response:
-        return FileResponse(path, media_type=media_type)
+        return Response(await asyncio.to_thread(path.read_bytes), media_type=media_type)
 
     return page
 
