@@ -59,6 +59,7 @@ class MessagePart(RequestBody):
 class ChatMessage(RequestBody):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: str | tuple[MessagePart, ...] | None = None
+    refusal: str | None = None
     tool_calls: tuple[Call, ...] = ()
     tool_call_id: str = ""
 
@@ -191,7 +192,7 @@ def _choice(asked: ChatRequest) -> ToolChoice:
 
 def _message(given: ChatMessage) -> Message:
     role: Role = "system" if given.role == "developer" else given.role
-    content, images = _content(given.content)
+    content, images = _content(given.content or given.refusal)
     calls = tuple(
         {"id": each.id, "type": "function", "function": each.function.model_dump(include=_CALLED)}
         for each in given.tool_calls

@@ -139,17 +139,18 @@ async def test_all_kinds_of_messages_reach_the_model() -> None:
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c1", "content": "noon"},
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "I cannot."}]},
+        {"role": "assistant", "content": None, "refusal": "I cannot."},
     ]
     async with idle(Client()) as client:
         await client.chat.create(model="any", messages=messages)
-    system, user, assistant, tool, refusal = client.assistant.llm.prompts[0]
+    system, user, assistant, tool, *refusals = client.assistant.llm.prompts[0]
     assert system == Message("system", "Be brief.")
     (image,) = user.images
     assert user.content[image.start :][: image.chars] == UNSEEN_IMAGE
     assert image.url == "data:image/png;base64,AA=="
     assert assistant.tool_calls == (call,)
     assert tool == Message("tool", "noon", tool_call_id="c1")
-    assert refusal == Message("assistant", "I cannot.")
+    assert refusals == [Message("assistant", "I cannot.")] * 2
 
 
 @pytest.mark.parametrize("stream", [False, True])

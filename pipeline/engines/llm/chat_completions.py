@@ -112,7 +112,7 @@ class ChatReader:
             raise StreamError({"error": f"its finish_reason is {reason!r}"})
         if reason and reason != "null":
             self.finish_reason = "length" if reason == "length" else "stop"
-        content = _text(delta.get("content"))
+        content = _text(delta.get("content") or delta.get("refusal"))
         self.content += content
         return content
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
@@ -28,13 +27,14 @@ from pipeline.engines.by_url.families import OPENAI
 from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.contract import Delta, Finished, Warmed
-from pipeline.engines.llm.chat_completions import ChatReader, usage_of
+from pipeline.engines.llm.chat_answer import ChatAnswer, ThoughtHabits
+from pipeline.engines.llm.chat_completions import usage_of
 from pipeline.engines.llm.chat_requests import ChatRequests
 from pipeline.engines.llm.llama_options import LlamaCppOptions
 from pipeline.engines.llm.token_estimate import estimated_tokens
+from pipeline.engines.llm.tool_calls.parser import Part
 from pipeline.engines.llm.url_prompts import (
     MalformedAnswer,
-    ReplyParser,
     StreamError,
     UrlRequest,
     for_eyes,
@@ -57,8 +57,6 @@ conversation."""
 TOKENS_PER_CHAR = 0.25
 """For instructions and tools, before the server has counted a prompt. Low, as nothing of them can
 be left out: a prompt that may fit must not be refused."""
-THOUGHT_TOKENS = 1024
-"""Tokens for the thoughts of a model that cannot be told not to think, such as gpt-oss."""
 LINGER_S = 0.5
 """Longest wait, after an answer, for its token counts and the end of the stream. Reading to the end
 keeps the connection open for the next request."""
@@ -95,13 +93,7 @@ class UrlLlm(UrlEngine):
         self.chat_options = options
         self.refuses_reading = False
         """Whether the server has rejected a request that reads ahead."""
-        self.thinks = False
-        """Whether thoughts have used up the tokens of an answer."""
-        self.thought_end = ""
-        """The mark that ends the thought in which answers begin: such a server's template opens it
-        in the prompt, and the server leaves it in the text."""
-        self.without_end = 0
-        """How many answers in a row lacked that mark."""
+        self.thought_habits = ThoughtHabits()
         self.requests = ChatRequests(self)
 
     @property
@@ -190,55 +182,30 @@ class UrlConversation:
     async def _answer(
         self, request: UrlRequest, work: Work, earlier_usage: Usage
     ) -> AsyncGenerator[Delta, None]:
-        llm, said, most = self._llm, 0, math.inf
-        thought_end = "" if request.forced else llm.thought_end
-        reader, parts = ChatReader(), ReplyParser(request, thought_end)
-        if llm.thinks and (own := request.sampling.max_tokens) is not None:
-            most, sampling = own, replace(request.sampling, max_tokens=own + THOUGHT_TOKENS)
-            request = replace(request, sampling=sampling)
+        llm = self._llm
+        answer = ChatAnswer(request, llm.thought_habits)
         async with (
-            llm.requests.ask(request, work, stream=True) as exchange,
-            aclosing(self._texts(exchange, reader, request)) as texts,
+            llm.requests.ask(answer.request, work, stream=True) as exchange,
+            aclosing(self._parts(exchange, answer)) as parts,
         ):
-            async for text in texts:
-                new = [*parts.text(text)]
-                if parts.closed_thought:
-                    llm.thought_end, llm.without_end = parts.closed_thought, 0
-                for part in new:
-                    said += 1
-                    yield part
-                if said >= most:  # the thoughts needed less
-                    reader.finish_reason = "length"
-                    break
-        if llm.requests.forbids_thoughts(request) and not llm.thinks:
-            for part in parts.text(reader.misplaced):
+            async for part in parts:
                 yield part
-        whole = reader.finish_reason == "stop" and reader.content and not reader.calls
-        if thought_end and whole and not parts.closed_thought:  # it may not have thought
-            llm.without_end += 1
-            if llm.without_end > 1:
-                llm.thought_end = ""
-            parts = ReplyParser(request)
-            for part in parts.text(reader.content):
-                yield part
-        for part in parts.finish(reader.calls):
-            said += 1
+        for part in answer.finish(forbids_thoughts=llm.requests.forbids_thoughts(request)):
             yield part
-        usage = reader.usage or Usage()
-        self._learn(request, usage)
+        usage = answer.usage
+        self._learn(answer.request, usage)
         total = usage.prompt + usage.generated
         self._usage = Usage(total, evaluated=total)
-        reason = reader.finish_reason or "stop"
-        if reason == "length" and not (said or reader.calls or llm.thinks or request.forced):
-            llm.thinks = True
+        if answer.lacks_words:
+            llm.thought_habits.need_tokens = True
             log.warning("%s thinks, and had no tokens left to answer: it gets more", llm.place.who)
             async with aclosing(self._answer(request, work, earlier_usage + usage)) as deltas:
                 async for delta in deltas:
                     yield delta
-            return
-        if parts.missing and reason == "stop":
-            raise _no_call(self._llm, usage)
-        yield Finished(reason, earlier_usage + usage)
+        elif answer.lacks_call:
+            raise _no_call(llm, usage)
+        else:
+            yield Finished(answer.finish_reason or "stop", earlier_usage + usage)
 
     def close(self) -> None:
         self._closed = True
@@ -281,26 +248,29 @@ class UrlConversation:
             request.sampling,
         )
 
-    async def _texts(
-        self, exchange: HttpExchange, reader: ChatReader, request: UrlRequest
-    ) -> AsyncGenerator[str, None]:
-        """The answer's text. Token counts may follow it, but are not required."""
+    async def _parts(
+        self, exchange: HttpExchange, answer: ChatAnswer
+    ) -> AsyncGenerator[Part, None]:
+        """The answer's parts as they come. Token counts may follow them, but are not required."""
         place = self._llm.place
         try:
             async with aclosing(exchange.events()) as events:
                 async for event in events:
-                    if text := reader.feed(event):
-                        yield text
-                    if reader.finish_reason:
+                    for part in answer.feed(event):
+                        yield part
+                    if answer.is_full:
+                        return
+                    if answer.finish_reason:
                         exchange.linger(LINGER_S)
         except MalformedAnswer as problem:
             raise garbled(place, str(problem)) from problem
         except StreamError as problem:
-            raise refusal(place, complaint(0, problem.body), request.private) from problem
+            private = answer.request.private
+            raise refusal(place, complaint(0, problem.body), private) from problem
         except EngineError:
-            if not reader.finish_reason:
+            if not answer.finish_reason:
                 raise
-        if not reader.finish_reason:
+        if not answer.finish_reason:
             raise broke_off(place, "its stream ended before the answer did")
 
     async def _read(self, request: UrlRequest, work: Work) -> Usage:

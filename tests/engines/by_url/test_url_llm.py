@@ -272,6 +272,7 @@ PARTS = [
         Mood(200, "text/plain; charset=utf-8", [b": wait\n\n", WORDS, STOP]),
         stream(data(""), data(" "), WORDS, STOP),
         stream(chunk({"content": PARTS}), STOP),  # Mistral
+        stream(chunk({"content": None, "refusal": "Hello."}), STOP),  # OpenAI
         stream(chunk({"content": "Hello"}, "null"), 0.7, chunk({"content": "."}, "null"), STOP),
     ],
 )
