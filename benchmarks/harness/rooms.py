@@ -1,7 +1,8 @@
 """Rooms for echo scenes: shoeboxes by the image-source method, loudspeakers, clocks. Seeded.
 
 Signals are float32, 16 kHz, shape ``(n,)``, 1.0 is full scale. Image sources as in Allen and
-Berkley 1979; the walls' absorption by Eyring's formula, so that sound decays by 60 dB in RT60.
+Berkley 1979, with a high-pass as there; the walls' absorption by Eyring's formula, so that sound
+decays by 60 dB in RT60.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pipeline.audio import LISTEN_RATE
 
 SPEED_OF_SOUND = 343.0
 LONGEST_RESPONSE_S = 0.45
+RUMBLE_HZ = 80.0
+"""Below this, image sources add up to far more than a room does: they all have the same sign."""
 Loudspeaker = Literal["tanh 2", "tanh 4", "clip 0.4"]
 LOUDSPEAKERS: tuple[Loudspeaker, ...] = ("tanh 2", "tanh 4", "clip 0.4")
 LOW_HZ, HIGH_HZ = 180.0, 7200.0
@@ -81,9 +84,17 @@ def _images(size: Place, rt60_s: float, source: Place, at: Place) -> Signal:
     count = int(seconds * LISTEN_RATE) + 2
     response = np.bincount(whole, strength * (1 - part), count)
     response[1:] += np.bincount(whole, strength * part, count)[: count - 1]
-    result = _with_decay(np.asarray(response[:count], np.float64), rt60_s).astype(np.float32)
+    result = _with_decay(_without_rumble(response[:count]), rt60_s).astype(np.float32)
     result[-LISTEN_RATE // 50 :] *= np.linspace(1, 0, LISTEN_RATE // 50, dtype=np.float32)
     return result
+
+
+def _without_rumble(response: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A Butterworth high-pass of second order."""
+    size = 2 * len(response)
+    s = 1j * np.fft.rfftfreq(size, 1 / LISTEN_RATE) / RUMBLE_HZ
+    spectrum = np.fft.rfft(response, size) * s**2 / (s**2 + np.sqrt(2) * s + 1)
+    return np.fft.irfft(spectrum, size)[: len(response)]
 
 
 def _with_decay(response: NDArray[np.float64], rt60_s: float) -> NDArray[np.float64]:
