@@ -84,7 +84,8 @@ def _images(size: Place, rt60_s: float, source: Place, at: Place) -> Signal:
     count = int(seconds * LISTEN_RATE) + 2
     response = np.bincount(whole, strength * (1 - part), count)
     response[1:] += np.bincount(whole, strength * part, count)[: count - 1]
-    result = _with_decay(_without_rumble(response[:count]), rt60_s).astype(np.float32)
+    filtered = _without_rumble(np.asarray(response[:count], np.float64))
+    result = _with_decay(filtered, rt60_s).astype(np.float32)
     result[-LISTEN_RATE // 50 :] *= np.linspace(1, 0, LISTEN_RATE // 50, dtype=np.float32)
     return result
 
