@@ -72,11 +72,11 @@ async def speak(
         if asked.response_format in _ENCODED:
             yield await _encoded(asked, sound(passage))
             return
-        if asked.response_format == "wav":
-            yield wav_header()
+        head = wav_header() if asked.response_format == "wav" else b""
         async with aclosing(sound(passage)) as made:
             async for pcm in made:
-                yield pcm.tobytes()
+                yield head + pcm.tobytes()
+                head = b""
 
     if asked.stream_format == "sse":
         return await streamed_events(request, turnstile, lambda passage: _told(pieces(passage)))

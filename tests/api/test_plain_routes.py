@@ -402,6 +402,17 @@ async def test_speech_that_cannot_be_made(wrong: dict[str, Any]) -> None:
             await client.openai.audio.speech.create(**asked)
 
 
+@pytest.mark.parametrize("kind", ["wav", "pcm", "mp3"])
+async def test_a_voice_that_fails_at_once_is_an_error(kind: Any) -> None:
+    async with idle(Client()) as client:
+        client.assistant.tts.error = EngineError("Broken")
+        with pytest.raises(openai.InternalServerError, match="Broken") as failed:
+            await client.openai.audio.speech.create(
+                model="any", voice="joe", input="One.", response_format=kind
+            )
+    assert failed.value.status_code == 500
+
+
 # --- transcriptions ----------------------------------------------------------------------------
 
 
