@@ -21,7 +21,7 @@ from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
 from app.mcp.http import HTTP_ERROR, http_client
 from app.mcp.pacing import MOST_BYTES
-from app.mcp.results import call_result
+from app.mcp.results import MALFORMED, call_result, mend_results
 from app.mcp.stdio import program
 from pipeline.engines.llm.tool_calls.schema_check import why_unusable
 from pipeline.tools.contract import CallResult, ServerTool
@@ -140,6 +140,7 @@ class McpServer:
         problem, begun = "", False
         try:
             async with self._place.client(self._timeout_s, self._hear, self._lose) as client:
+                mend_results(client)
                 try:
                     await self._begin(client)
                     begun = True
@@ -270,8 +271,8 @@ def _why_unusable(tool: mcp_types.Tool) -> str:
         return f"its name has more than {MOST_NAME_CHARS} characters"
     if len(str(schema)) > MOST_SCHEMA_CHARS:
         return f"its schema has more than {MOST_SCHEMA_CHARS} characters"
-    if schema.get("type") != "object":
-        return "its schema is not of the type object"
+    if schema == MALFORMED:
+        return "it is malformed, or its schema is not of the type object"
     return why_unusable(schema)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
+from collections.abc import Mapping
 from typing import Any
 
+from mcp import Client
 from mcp.types import (
     AudioContent,
     CallToolResult,
@@ -15,6 +18,8 @@ from mcp.types import (
     TextContent,
     TextResourceContents,
 )
+from mcp_types.methods import parse_server_result
+from pydantic import ValidationError
 
 from pipeline.tools.contract import CallResult
 
@@ -27,6 +32,45 @@ IMAGE_TYPES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
 """How the data of pictures begin, whatever type a server calls them. With anything else, a model by
 URL would fail every later answer."""
 NO_OUTPUT = "(Done; there is no output.)"
+UNREADABLE = "(Data that cannot be read.)"
+MALFORMED: Mapping[str, Any] = {"type": "object", "$comment": "its tool is malformed"}
+"""Schema of a tool that stands for a malformed one."""
+_PARTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "tools/list": ("tools", {"inputSchema": MALFORMED}),
+    "tools/call": ("content", {"type": "text", "text": UNREADABLE}),
+}
+"""Where results have parts, and what stands for a malformed one."""
+_UNREAD = {"_meta", "execution", "icons", "outputSchema", "title"}
+"""Fields of a part that nothing here reads."""
+
+
+def mend_results(client: Client) -> None:
+    """Have ``client`` replace malformed parts of results: for one, the SDK would refuse all tools
+    of a server, or all words of a result."""
+    dispatcher, version = client.session._dispatcher, client.protocol_version
+    send = dispatcher.send_raw_request
+
+    def fits(method: str, result: Mapping[str, Any]) -> bool:
+        try:
+            return bool(parse_server_result(method, version, result))
+        except ValidationError:
+            return False
+
+    async def mended(method: str, *given: Any) -> dict[str, Any]:
+        result = {k: v for k, v in (await send(method, *given)).items() if v is not None}
+        key, instead = _PARTS.get(method, ("", {}))
+        known = key in result or (key == "content" and "structuredContent" in result)
+        if known and not fits(method, result):
+            parts, result[key] = result.get(key, []), []
+            for part in parts if isinstance(parts, list) else [parts]:
+                await asyncio.sleep(0)  # there may be many
+                fields = part if isinstance(part, dict) else {}
+                read = {k: v for k, v in fields.items() if k not in _UNREAD}
+                other = {**instead, "name": str(fields.get("name"))}
+                result[key].append(read if fits(method, {**result, key: [read]}) else other)
+        return result
+
+    setattr(dispatcher, "send_raw_request", mended)  # noqa: B010
 
 
 def call_result(result: CallToolResult) -> CallResult:
@@ -69,7 +113,7 @@ def _text(content: Any, images: list[str]) -> str:
         case EmbeddedResource(resource=TextResourceContents(text=text)):
             return text
         case _:
-            return "(Data that cannot be read.)"
+            return UNREADABLE
 
 
 def _shorten(text: str) -> str:

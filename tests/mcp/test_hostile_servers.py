@@ -14,7 +14,7 @@ from mcp.types import CallToolResult, ImageContent
 from app.mcp import connection, http, stdio
 from app.mcp import pacing as pacing_module
 from app.mcp.connection import McpServer, ServerPlace
-from app.mcp.results import call_result
+from app.mcp.results import UNREADABLE, call_result
 from pipeline.realtime.wire import MAX_SHOWN_CHARS
 from pipeline.tools.contract import CallResult
 from reachy_voice.testing.virtual_time import in_virtual_time
@@ -193,6 +193,50 @@ async def test_an_unreadable_answer_is_told_in_plain_words() -> None:
             stub.answers["tools/call"] = answer
             error = (await server.call("forecast", {})).error
             assert error == "its answer is not of the form that it must have"
+
+
+@pytest.mark.parametrize(
+    ("odd", "usable"),
+    [
+        ({"inputSchema": {}}, False),
+        ({"inputSchema": None}, False),
+        ({"inputSchema": {"type": ["object", "null"]}}, False),
+        ({"name": 5}, False),
+        ({"outputSchema": {"anyOf": []}}, True),
+        ({"icons": [{"src": "x", "sizes": "48x48"}]}, True),
+    ],
+)
+async def test_a_malformed_tool_does_not_take_the_others(
+    odd: dict[str, Any], usable: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    tools = [FORECAST, {**FORECAST, "name": "odd", **odd}]
+    async with mcp_stub(tools=tools) as stub, connected(ServerPlace(stub.url)) as server:
+        assert [tool.name for tool in server.tools] == ["forecast", *["odd"] * usable]
+        assert await server.call("forecast", {}) == RAIN
+    assert ("malformed" in caplog.text) != usable
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ({"content": [*TEXT["content"], {"type": "hologram"}]}, f"Rain.\n{UNREADABLE}"),
+        ({"content": [{"type": "text", "text": "Rain.", "_meta": "odd"}]}, "Rain."),
+        ({**TEXT, "isError": None, "structuredContent": None}, "Rain."),
+        ({"structuredContent": {"rain": True}}, '{"rain": true}'),
+        ({"content": "Rain."}, UNREADABLE),
+    ],
+)
+async def test_a_malformed_part_of_a_result_does_not_take_the_others(
+    result: dict[str, Any], text: str
+) -> None:
+    async def answer(asked: Asked) -> None:
+        await asked.say(result=result)
+
+    async with (
+        mcp_stub(answers={"tools/call": answer}) as stub,
+        connected(ServerPlace(stub.url)) as server,
+    ):
+        assert await server.call("forecast", {}) == CallResult(text)
 
 
 async def test_changed_tools_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
