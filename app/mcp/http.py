@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import httpx2
 
-from app.mcp.pacing import MOST_BYTES, MOST_COMMAS, Pacing
+from app.mcp.pacing import MOST_BYTES, MOST_COMMAS, Pacing, whole_letters
 
 CONNECT_S = 10.0
 CLOSE_S = 2.0
@@ -52,7 +52,7 @@ async def _bounded(response: httpx2.Response) -> httpx2.Response:
             return _failure(502, f"its answer has more than {MOST_COMMAS} parts")
         if status >= 400 and status != 404 and b'"jsonrpc"' not in body:
             return _failure(status, f"it answers with HTTP {status}")
-        return httpx2.Response(status, headers=headers, content=bytes(body))
+        return httpx2.Response(status, headers=headers, content=whole_letters(bytes(body)))
     await stream.aclose()
     # A small compressed answer may become a huge one.
     return _failure(502, "its answer is compressed, though none may be")
@@ -66,7 +66,7 @@ class _PacedStream(httpx2.AsyncByteStream):
         pacing = Pacing()
         async for piece in self._stream:
             await pacing.wait(piece)
-            yield piece
+            yield whole_letters(piece)
 
     async def aclose(self) -> None:
         await self._stream.aclose()

@@ -1,8 +1,9 @@
-"""How much an MCP server may send, and how fast it is read."""
+"""How much an MCP server may send, and how it is read."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 
 from app.access.limits import TokenBucket
 
@@ -14,6 +15,16 @@ LINE_BYTES = 8192
 some thousand. At most 256 messages a second are read in the long run."""
 MOST_COMMAS = 100_000
 """Most commas in one message: the SDK blocks the event loop 0.1 ms for each tool in a list."""
+_HALVES = re.compile(
+    rb"\\u(?<!\\\\u)[dD](?:[89abAB]\w\w(?!\\u[dD][c-fC-F])|"
+    rb"(?<!\\u[dD][89abAB]\w\w\\u[dD])[c-fC-F]\w\w)"
+)
+
+
+def whole_letters(data: bytes) -> bytes:
+    """Replace halves of letters, which JavaScript leaves where it cuts a text, and with which the
+    SDK reads no message."""
+    return _HALVES.sub(rb"\\ufffd", data)
 
 
 class Pacing:

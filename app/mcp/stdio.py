@@ -18,7 +18,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from app.mcp.pacing import MOST_BYTES, Pacing
+from app.mcp.pacing import MOST_BYTES, Pacing, whole_letters
 
 LEAVE_S = 2.0
 """Time for a program to end after its input has ended, and again after each signal."""
@@ -70,7 +70,7 @@ async def _read(
             while line := await stdout.readline():
                 await pacing.wait(line)
                 with suppress(ValueError):  # not a message: programs print all sorts of things
-                    text = line.decode(errors="replace")
+                    text = whole_letters(line).decode(errors="replace")
                     message = jsonrpc_message_adapter.validate_json(text, by_name=False)
                     await arriving.send(SessionMessage(message))
         except ValueError:

@@ -239,6 +239,32 @@ async def test_a_malformed_part_of_a_result_does_not_take_the_others(
         assert await server.call("forecast", {}) == CallResult(text)
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (r"Rain \ud83d", "Rain \ufffd"),
+        (r"\uDE00 Rain", "\ufffd Rain"),
+        (r"\ud83d\uD83D\ude00\ude00", "\ufffd\U0001f600\ufffd"),
+        (r"C:\\ud83d", r"C:\ud83d"),
+    ],
+)
+@pytest.mark.parametrize("kind", [JSON, EVENTS, "program"])
+async def test_half_a_letter_is_replaced(kind: str, written: str, read: str) -> None:
+    """JavaScript leaves one where it cuts a text."""
+
+    async def answer(asked: Asked) -> None:
+        result = json.dumps(TEXT).replace("Rain.", written)
+        body = f'{{"jsonrpc": "2.0", "id": {asked.id}, "result": {result}}}'
+        event = f"data: {body}\n\n" if kind == EVENTS else body
+        await asked.answer(200, event.encode(), **{"Content-Type": kind})
+
+    async with mcp_stub(answers={"tools/call": answer}) as stub:
+        program = ServerPlace(command=(sys.executable, "-c", PROGRAM))
+        place = program if kind == "program" else ServerPlace(stub.url)
+        async with connected(place, 10) as server:
+            assert await server.call("forecast", {"written": written}) == CallResult(read)
+
+
 async def test_changed_tools_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "RETRY_S", (0.01, 0.1))
     change, changed = asyncio.Event(), asyncio.Event()
@@ -313,7 +339,9 @@ for line in sys.stdin:
             last = asked["params"]["arguments"].get("last")
             while last == "endless":
                 sys.stdout.write("x" * 2**20)
-            say(asked["id"], result={"content": [{"type": "text", "text": "Rain."}]})
+            text = asked["params"]["arguments"].get("written", "Rain.")
+            result = '{"content": [{"type": "text", "text": "%s"}]}' % text
+            print('{"jsonrpc": "2.0", "id": %d, "result": %s}' % (asked["id"], result), flush=True)
             if last == "leave":
                 sys.exit()
         case "server/discover":
