@@ -105,7 +105,8 @@ class OpenCalls:
         """The offer, and the session's fields. Raises ``ApiError``, ``WireError``."""
         most_bytes = self._sockets.services.limits.http_body_kb * 1024
         body = await read_body(request, most_bytes, " (limits.http_body_kb)")
-        if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+        kind = request.headers.get("content-type", "").lower()
+        if not kind.startswith("multipart/form-data"):
             return body.decode(errors="replace"), {}
         async with form_of(request, body) as form:
             offer, text = await _text(form.get("sdp")), await _text(form.get("session"))

@@ -94,6 +94,13 @@ async def test_a_browsers_blob_is_a_field_and_others_have_no_effect(served: Serv
     assert answer.status_code == 201, answer.text
 
 
+async def test_a_form_may_be_named_in_capitals(served: Served) -> None:
+    form = '--X\r\nContent-Disposition: form-data; name="session"\r\n\r\n[]\r\n--X--\r\n'
+    named = {"Content-Type": "Multipart/Form-Data; boundary=X"}
+    answer = await post(served, CALLS, content=form, headers=named)
+    assert answer.json()["error"]["code"] == "missing_required_parameter"
+
+
 async def test_an_invalid_offer_is_refused(served: Served) -> None:
     good = await offer()
     table: list[tuple[dict[str, Any], str]] = [
