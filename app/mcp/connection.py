@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
-import httpx2
 import mcp_types
 from mcp import Client, MCPError
 from mcp.client import Transport
@@ -300,8 +299,6 @@ def _why(error: BaseException, *, words: bool = False) -> str:
             return f"it has not listed its tools within {ANSWER_S:g} s"
         case OSError() if error.strerror:
             return error.strerror
-        case httpx2.ConnectError() | httpx2.ConnectTimeout():
-            return "nothing answers at its address"
         case anyio.BrokenResourceError() | anyio.ClosedResourceError():
             return _TORN  # often only the consequence of another error
         case RuntimeError() | ValueError():

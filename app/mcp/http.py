@@ -18,9 +18,9 @@ HTTP_ERROR = -32099
 
 
 class BoundedTransport(httpx2.AsyncHTTPTransport):
-    """Turns an answer that is too long or too late into an HTTP error, which fails one request, not
-    the connection with the calls of other sessions. A stream of events may go on; the SDK bounds
-    each event, and they are paced."""
+    """Turns an answer that is torn, too long or too late into an HTTP error, which fails one
+    request, not the connection with the calls of other sessions. A stream of events may go on; the
+    SDK bounds each event, and they are paced."""
 
     def __init__(self, answer_s: float) -> None:
         super().__init__()
@@ -33,6 +33,10 @@ class BoundedTransport(httpx2.AsyncHTTPTransport):
                 return await _bounded(await super().handle_async_request(request))
         except TimeoutError:
             return _failure(504, f"there was no answer within {longest_s:g} s")
+        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            return _failure(502, "nothing answers at its address")
+        except httpx2.TransportError:
+            return _failure(502, "it has closed the connection")
 
 
 async def _bounded(response: httpx2.Response) -> httpx2.Response:

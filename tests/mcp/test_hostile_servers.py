@@ -109,7 +109,23 @@ async def test_an_odd_notification_is_not_logged(caplog: pytest.LogCaptureFixtur
     assert SECRET not in caplog.text
 
 
-async def test_a_refused_call_does_not_affect_others() -> None:
+async def refuse(asked: Asked) -> None:
+    await asked.say(error={"code": -32600, "message": "no"})
+
+
+async def hang_up(asked: Asked) -> None:
+    asked.send.transport.abort()
+
+
+async def tear(asked: Asked) -> None:
+    await asked.begin(200, {"Content-Type": JSON, "Content-Length": "99"})
+    await hang_up(asked)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"), [(refuse, "no"), (hang_up, "closed the connection"), (tear, "closed the")]
+)
+async def test_a_failed_call_does_not_affect_others(answer: Answer, why: str) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
     async def slow(asked: Asked) -> None:
@@ -117,15 +133,12 @@ async def test_a_refused_call_does_not_affect_others() -> None:
         await go_on.wait()
         await stub.usual(asked)
 
-    async def refuse(asked: Asked) -> None:
-        await asked.say(error={"code": -32600, "message": "no"})
-
     async with mcp_stub() as stub, connected(ServerPlace(stub.url)) as server:
         stub.answers["tools/call"] = slow
         calling = asyncio.create_task(server.call("forecast", {}))
         await begun.wait()
-        stub.answers["tools/call"] = refuse
-        assert (await server.call("forecast", {})).error_code == -32600
+        stub.answers["tools/call"] = answer
+        assert why in str((await server.call("forecast", {})).error)
         go_on.set()
         assert await calling == RAIN
 
