@@ -75,7 +75,8 @@ class PacketEar:
         for each in self._order.add(packet.sequence_number, (packet.timestamp, packet._data)):
             begins, payload = each or (self._due, None)
             pcm = self._last = self._decode(payload)
-            if (pause := (begins - self._due) % 2**32) < MOST_PAUSE:  # else muted, or a new stream
+            pause = (begins - self._due) % 2**32
+            if len(pcm) <= pause < MOST_PAUSE:  # less: by a clock; more: it was muted, or is new
                 pcm = np.concatenate((np.zeros(pause, np.int16), pcm))
             self._due = (begins + len(self._last)) % 2**32
             if len(pcm):
