@@ -14,6 +14,7 @@ import anyio
 import mcp_types
 from mcp import Client, MCPError
 from mcp.client import Transport
+from mcp.client.client import ConnectMode
 from mcp.client.session import IncomingMessage, MessageHandlerFnT
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
@@ -63,7 +64,11 @@ class ServerPlace:
 
     @asynccontextmanager
     async def client(
-        self, timeout_s: float, hear: MessageHandlerFnT, on_end: Callable[[], None]
+        self,
+        timeout_s: float,
+        hear: MessageHandlerFnT,
+        on_end: Callable[[], None],
+        greeting: ConnectMode,
     ) -> AsyncIterator[Client]:
         """A connected client, whose calls take ``timeout_s`` at most. ``hear`` gets messages that
         the server sends unasked; ``on_end`` is called when it has closed the connection."""
@@ -78,7 +83,9 @@ class ServerPlace:
                 transport = streamable_http_client(
                     self.url, http_client=http, max_sse_event_size=MOST_BYTES
                 )
-            client = Client(transport, read_timeout_seconds=ANSWER_S, message_handler=hear)
+            client = Client(
+                transport, mode=greeting, read_timeout_seconds=ANSWER_S, message_handler=hear
+            )
             yield await stack.enter_async_context(client)
 
 
@@ -106,6 +113,8 @@ class McpServer:
         self._client: Client | None = None
         self._tried = asyncio.Event()
         self._lost = False
+        self._greeting: ConnectMode = "auto"
+        """``legacy``: without the newer greeting, ``server/discover``."""
         self._news = asyncio.Event()
         """Set when the connection is lost, or the server's tools have changed."""
 
@@ -125,8 +134,6 @@ class McpServer:
     async def run(self) -> None:
         pause_s, longest_s = RETRY_S
         while True:
-            self._lost = False
-            self._news.clear()
             async with asyncio.TaskGroup() as group:  # else the SDK would lose a cancellation
                 connection = group.create_task(self._connect())
             if connection.result():
@@ -136,9 +143,12 @@ class McpServer:
 
     async def _connect(self) -> bool:
         """Connect until the connection ends; returns whether the tools could be listed."""
-        problem, begun = "", False
+        problem, begun, self._lost = "", False, False
+        self._news.clear()
         try:
-            async with self._place.client(self._timeout_s, self._hear, self._lose) as client:
+            async with self._place.client(
+                self._timeout_s, self._hear, self._lose, self._greeting
+            ) as client:
                 mend_results(client)
                 try:
                     await self._begin(client)
@@ -151,6 +161,10 @@ class McpServer:
             problem = problem or _why(error)
         finally:
             self._client = None
+        if self._lost and not begun:  # many programs end at the newer greeting
+            self._greeting = "legacy" if self._greeting == "auto" else "auto"
+            if self._greeting == "legacy":
+                return await self._connect()
         if problem != self.problem:
             log.warning("the MCP server %s cannot be used: %s", self.label, problem)
         self.problem = problem

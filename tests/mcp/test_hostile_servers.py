@@ -358,8 +358,18 @@ for line in sys.stdin:
             if last == "leave":
                 sys.exit()
         case "server/discover":
+            if "strict" in sys.argv:
+                sys.exit(1)
             say(asked["id"], error={"code": -32601, "message": "no"})
 """
+
+
+async def test_a_program_that_ends_at_the_newer_greeting_is_greeted_as_before() -> None:
+    """Those made with rmcp, the Rust SDK, take only ``initialize`` as the first message."""
+    place = ServerPlace(command=(sys.executable, "-c", PROGRAM, "strict"))
+    assert await McpServer("t", place, 5).probe() == ""
+    async with connected(place) as server:
+        assert await server.call("forecast", {}) == RAIN
 
 
 @pytest.mark.parametrize(("last", "says"), [("leave", "Rain."), ("endless", "")])
