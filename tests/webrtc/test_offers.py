@@ -294,3 +294,10 @@ async def test_an_offer_may_have_many_addresses(served: Served) -> None:
     candidate = "a=candidate:{n} 1 udp 1 10.0.0.1 9 typ host\r\n"
     many = "".join(candidate.format(n=n) for n in range(1000))
     assert (await post(served, CALLS, content=good + many)).status_code == 201
+
+
+async def test_an_extension_of_the_offer_may_have_attributes(served: Served) -> None:
+    """As GStreamer writes them."""
+    good = (await offer()).replace(":ssrc-audio-level", ":ssrc-audio-level vad=on")
+    assert "vad=on" in good
+    assert (await post(served, CALLS, content=good)).status_code == 201
