@@ -15,6 +15,8 @@ CLOSE_S = 2.0
 """Time-out for closing the session, whose answer nobody needs."""
 HTTP_ERROR = -32099
 """Code of the errors that are made here. Their texts contain none of the server's words."""
+COMPRESSIONS = {"gzip", "deflate", "br", "zstd"}
+"""What the HTTP client would expand. Servers also write ``none``, so that no proxy compresses."""
 
 
 class BoundedTransport(httpx2.AsyncHTTPTransport):
@@ -43,7 +45,8 @@ async def _bounded(response: httpx2.Response) -> httpx2.Response:
     """The whole answer, or a stream of events."""
     stream, headers, status = response.stream, response.headers, response.status_code
     assert isinstance(stream, httpx2.AsyncByteStream)
-    if headers.get("content-encoding", "identity") == "identity":
+    codings = headers.get_list("content-encoding", split_commas=True)
+    if COMPRESSIONS.isdisjoint(each.strip().lower() for each in codings):
         if headers.get("content-type", "").lower().startswith("text/event-stream"):
             return httpx2.Response(status, headers=headers, stream=_PacedStream(stream))
         body = bytearray()

@@ -40,7 +40,7 @@ async def many_parts(asked: Asked) -> None:
         (flood(EVENTS, b"data: "), "too long"),
         (flood(EVENTS, b"data: [" + b"{}," * 2**18), "ended without a response"),
         (flood(JSON, b"", **{"Content-Encoding": "gzip"}), "compressed"),
-        (flood(EVENTS, b"", **{"Content-Encoding": "gzip"}), "compressed"),
+        (flood(EVENTS, b"", **{"Content-Encoding": "none, GZIP"}), "compressed"),
         (never, "no answer within"),
     ],
 )
@@ -206,6 +206,20 @@ async def test_an_unreadable_answer_is_told_in_plain_words() -> None:
             stub.answers["tools/call"] = answer
             error = (await server.call("forecast", {})).error
             assert error == "its answer is not of the form that it must have"
+
+
+@pytest.mark.parametrize("coding", ["none", "Identity", "utf-8"])
+async def test_only_a_compressed_answer_is_refused(coding: str) -> None:
+    async def answer(asked: Asked) -> None:
+        body = json.dumps({"jsonrpc": "2.0", "id": asked.id, "result": TEXT})
+        headers = {"Content-Type": EVENTS, "Content-Encoding": coding}
+        await asked.answer(200, f"data: {body}\n\n".encode(), **headers)
+
+    async with (
+        mcp_stub(answers={"tools/call": answer}) as stub,
+        connected(ServerPlace(stub.url)) as server,
+    ):
+        assert await server.call("forecast", {}) == RAIN
 
 
 @pytest.mark.parametrize(
