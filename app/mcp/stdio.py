@@ -16,7 +16,14 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import (
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    jsonrpc_message_adapter,
+)
+from pydantic import BaseModel
 
 from app.mcp.pacing import MOST_BYTES, Pacing, whole_letters
 
@@ -70,12 +77,27 @@ async def _read(
             while line := await stdout.readline():
                 await pacing.wait(line)
                 with suppress(ValueError):  # not a message: programs print all sorts of things
-                    text = whole_letters(line).decode(errors="replace")
-                    message = jsonrpc_message_adapter.validate_json(text, by_name=False)
-                    await arriving.send(SessionMessage(message))
+                    await arriving.send(SessionMessage(_message(line)))
         except ValueError:
             log.warning("an MCP server is ended: it has sent too long a message")
     on_end()
+
+
+class _MalformedAnswer(BaseModel):
+    jsonrpc: str
+    id: int | str
+    method: None = None
+
+
+def _message(line: bytes) -> JSONRPCMessage:
+    """Raises ``ValueError`` if it is none. A malformed answer is an error, which ends its call."""
+    text = whole_letters(line).decode(errors="replace")
+    try:
+        return jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except ValueError:
+        answer = _MalformedAnswer.model_validate_json(text)
+        error = ErrorData(code=PARSE_ERROR, message="Failed to parse JSON")  # as over HTTP
+        return JSONRPCError(jsonrpc="2.0", id=answer.id, error=error)
 
 
 async def _write(

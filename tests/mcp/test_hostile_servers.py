@@ -367,8 +367,9 @@ for line in sys.stdin:
             while last == "endless":
                 sys.stdout.write("x" * 2**20)
             text = asked["params"]["arguments"].get("written", "Rain.")
-            result = '{"content": [{"type": "text", "text": "%s"}]}' % text
-            print('{"jsonrpc": "2.0", "id": %d, "result": %s}' % (asked["id"], result), flush=True)
+            result = '"result": {"content": [{"type": "text", "text": "%s"}]}' % text
+            result = asked["params"]["arguments"].get("outcome", result)
+            print('{"jsonrpc": "2.0", "id": %d, %s}' % (asked["id"], result), flush=True)
             if last == "leave":
                 sys.exit()
         case "server/discover":
@@ -376,6 +377,16 @@ for line in sys.stdin:
                 sys.exit(1)
             say(asked["id"], error={"code": -32601, "message": "no"})
 """
+
+
+@pytest.mark.parametrize(
+    "outcome", ['"error": "no"', '"error": {"message": "no"}', '"result": "no"']
+)
+async def test_a_malformed_answer_of_a_program_ends_its_call(outcome: str) -> None:
+    async with connected(ServerPlace(command=(sys.executable, "-c", PROGRAM)), 10) as server:
+        failed = await server.call("forecast", {"outcome": outcome})
+        assert failed.error == "its answer is not of the form that it must have"
+        assert await server.call("forecast", {}) == RAIN
 
 
 async def test_a_program_that_ends_at_the_newer_greeting_is_greeted_as_before() -> None:
