@@ -23,7 +23,7 @@ from mcp_types import (
     JSONRPCMessage,
     jsonrpc_message_adapter,
 )
-from pydantic import BaseModel
+from pydantic_core import from_json
 
 from app.mcp.pacing import MOST_BYTES, Pacing, whole_letters
 
@@ -83,21 +83,17 @@ async def _read(
     on_end()
 
 
-class _MalformedAnswer(BaseModel):
-    jsonrpc: str
-    id: int | str
-    method: None = None
-
-
 def _message(line: bytes) -> JSONRPCMessage:
     """Raises ``ValueError`` if it is none. A malformed answer is an error, which ends its call."""
     text = whole_letters(line).decode(errors="replace")
     try:
         return jsonrpc_message_adapter.validate_json(text, by_name=False)
     except ValueError:
-        answer = _MalformedAnswer.model_validate_json(text)
-        error = ErrorData(code=PARSE_ERROR, message="Failed to parse JSON")  # as over HTTP
-        return JSONRPCError(jsonrpc="2.0", id=answer.id, error=error)
+        match from_json(text):
+            case {"jsonrpc": _, "id": int() | str() as number, **rest} if "method" not in rest:
+                error = ErrorData(code=PARSE_ERROR, message="Failed to parse JSON")  # as over HTTP
+                return JSONRPCError(jsonrpc="2.0", id=number, error=error)
+        raise
 
 
 async def _write(

@@ -105,8 +105,7 @@ class OpenCalls:
         """The offer, and the session's fields. Raises ``ApiError``, ``WireError``."""
         most_bytes = self._sockets.services.limits.http_body_kb * 1024
         body = await read_body(request, most_bytes, " (limits.http_body_kb)")
-        kind = request.headers.get("content-type", "").lower()
-        if not kind.startswith("multipart/form-data"):
+        if "multipart/form-data" not in request.headers.get("content-type", "").lower():
             return body.decode(errors="replace"), {}
         async with form_of(request, body) as form:
             offer, text = await _text(form.get("sdp")), await _text(form.get("session"))

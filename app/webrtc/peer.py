@@ -49,7 +49,6 @@ grows with their square: gigabytes, for as many lines as a request has room for.
 
 _CANDIDATES = re.compile(r"^a=(candidate:|end-of-candidates).*\r?\n?", re.MULTILINE)
 _EXTENSION_ATTRIBUTES = re.compile(r"^(a=extmap:\S+ \S+)[^\r\n]+", re.MULTILINE)
-"""Such as "vad=on" (RFC 8285), which aiortc cannot read."""
 
 
 class OfferError(Exception):
@@ -81,7 +80,7 @@ class Peer:
 
         The client's addresses are ignored: its own checks show where it is, even if it hides them
         behind mDNS names, and so no offer can direct packets of this machine elsewhere."""
-        offer = _EXTENSION_ATTRIBUTES.sub(r"\1", _CANDIDATES.sub("", offer))
+        offer = _EXTENSION_ATTRIBUTES.sub(r"\1", _CANDIDATES.sub("", offer))  # unread by aiortc
         if len(offer.splitlines()) > MOST_LINES:
             raise OfferError(f"The offer has more than {MOST_LINES} lines.")
         try:

@@ -21,7 +21,7 @@ FRAME_S = FRAME_SAMPLES / RATE
 LATE_S = 1.0
 """After a longer stall the track continues from now; after a shorter one it catches up."""
 MOST_PAUSE = RATE
-"""Most samples that a sender leaves out while nobody speaks (DTX); after more, it was muted."""
+"""Most samples left out while nobody speaks (DTX); more: it was muted. Under a packet: jitter."""
 FADE = 0.5
 """A lost packet is replaced by the one before it times this factor; several fade out."""
 
@@ -75,8 +75,7 @@ class PacketEar:
         for each in self._order.add(packet.sequence_number, (packet.timestamp, packet._data)):
             begins, payload = each or (self._due, None)
             pcm = self._last = self._decode(payload)
-            pause = (begins - self._due) % 2**32
-            if len(pcm) <= pause < MOST_PAUSE:  # less: by a clock; more: it was muted, or is new
+            if len(pcm) <= (pause := (begins - self._due) % 2**32) < MOST_PAUSE:
                 pcm = np.concatenate((np.zeros(pause, np.int16), pcm))
             self._due = (begins + len(self._last)) % 2**32
             if len(pcm):
