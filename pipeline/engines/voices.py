@@ -72,9 +72,11 @@ def speech_in(pcm: Pcm) -> Pcm:
 
 class Strangers:
     """Tells whose voice it is. Remembers strangers' voices in memory for the length of the session,
-    so that a voice from a television is matched to itself rather than to a person."""
+    or until the people change, so that a voice from a television is matched to itself rather than
+    to a person."""
 
     def __init__(self) -> None:
+        self._people: Sequence[Person] = ()
         self._sums: list[Embedding] = []
         """For each stranger, the sum of the embeddings."""
         self._turn: object = None
@@ -86,6 +88,8 @@ class Strangers:
     ) -> str:
         """The name of the person whose voice it is; empty: a stranger's. ``turn``: identifies the
         turn; a turn's own voice is not compared with itself."""
+        if people is not self._people:  # a stranger may have been enrolled
+            self._people, self._sums, self._nobody = people, [], None
         if turn is not self._turn:
             self._remember()
         self._turn, self._nobody = turn, None

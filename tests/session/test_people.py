@@ -113,6 +113,20 @@ def test_a_stranger_is_not_answered_and_the_record_says_why() -> None:
     assert len(llm.prompts) == 1
 
 
+def test_a_stranger_who_is_enrolled_is_known_at_once() -> None:
+    stranger = say(1.5, ANNA), silence(5.0)
+    enrolled = people(Tom=TOM, Anna=ANNA)
+    played = play(
+        *(*stranger, *stranger, lambda scene: setattr(scene.stages, "people", enrolled)),
+        *(*stranger, say(1.5, TELEVISION), silence(5.0)),
+        speaker=ScriptedSpeaker(),
+        people=people(Tom=TOM),
+        settings=listening_to("known"),
+    )
+    refused = ("rejected", "", "stranger")
+    assert records(played) == [refused, refused, ("answered", "Anna", None), refused]
+
+
 def test_a_stranger_does_not_end_an_answer() -> None:
     played = over(
         say(1.2, TELEVISION),
