@@ -93,7 +93,8 @@ class ServerCall:
     """What became of a call at the tool server ``server``, where the tool is called ``name``:
     nothing yet, an ``output``, or an ``error``. ``error_code``: of JSON-RPC, if the server refused
     the call. ``approval_id``: the request to approve it. ``shown``: whether the client is told.
-    ``offered``: whether the model knows the tool, and so reads the call in the prompt."""
+    ``offered``: whether the model knows the tool, and so reads the call in the prompt.
+    ``read_only``: whether the tool changes nothing."""
 
     server: str
     name: str
@@ -103,6 +104,7 @@ class ServerCall:
     error_code: int | None = None
     approval_id: str | None = None
     offered: bool = True
+    read_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
     """
     messages = [Message("system", instructions)] if instructions else []
     noted = ""
+    obeyed = _obeyed(items)
     read = [item for item in items if not _is_hidden(item)]
     items = list(_with_outputs(read))
     heard: str | None = None
@@ -59,6 +60,8 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
         message = None if _was_talked_over(item, after) else _message(item)
         if message is None:
             continue
+        if item.id in obeyed:
+            message = replace(message, words="")
         before = messages[-1] if messages else None
         if before is None or before.role != "user":
             heard = None
@@ -97,6 +100,17 @@ def _is_hidden(item: Item) -> bool:
     if isinstance(item, FunctionCallItem):
         return item.server is not None and not item.server.offered
     return isinstance(item, ToolServerItem)
+
+
+def _obeyed(items: Sequence[Item]) -> set[str]:
+    """The ids of all items up to the newest call by a rule that changes something: what they ask
+    for is done."""
+    ends = 0
+    for number, item in enumerate(items, 1):
+        server = item.server if isinstance(item, FunctionCallItem) else None
+        if server and not (server.offered or server.read_only):
+            ends = number
+    return {item.id for item in items[:ends]}
 
 
 _TIME_NOTE = "(It is {:%A, %d %B %Y, %H:%M}.)"

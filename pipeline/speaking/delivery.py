@@ -241,7 +241,13 @@ class Delivery:
         origin = tools.get(call.name)
         server = None
         if origin:
-            server = ServerCall(origin.server, origin.name, origin.shown, offered=origin.offered)
+            server = ServerCall(
+                origin.server,
+                origin.name,
+                origin.shown,
+                offered=origin.offered,
+                read_only=origin.read_only,
+            )
         item = FunctionCallItem(item_id, call_id, call.name, "", "in_progress", server)
         reply_id, index = self._plan.reply_id, self._next_index
         before = self._add(item)

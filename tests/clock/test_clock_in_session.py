@@ -19,7 +19,7 @@ from app.clock.sentences import Sentences
 from app.clock.timers import Moment
 from app.root import ROOT
 from app.settings.languages import read_clock
-from pipeline.commands import CreateResponse, ResponseOptions, SessionConfig
+from pipeline.commands import CancelResponse, CreateResponse, ResponseOptions, SessionConfig
 from pipeline.engines.contract import ToolCall
 from pipeline.events import ReplyAudio, ReplyFinished
 from pipeline.items import FunctionCallItem
@@ -106,6 +106,27 @@ def test_a_request_of_its_own_words_is_answered_once() -> None:
     llm = ScriptedLlm(deltas=("Hello.",))
     played = Kitchen().play(CreateResponse(own), wait(8), llm=llm)
     assert (said(played), llm.prompts) == (IS_SET, [])
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "lengths", "answer"),
+    [
+        (FIVE, "What is the weather?", [300], "Hello."),
+        (FIVE, "Set a timer for one minute.", [60, 300], "The timer is set for 1 min."),
+        (FIVE, "And thank you.", [300], "Hello."),
+        ("Set a timer.", "For five minutes.", [300], IS_SET),
+        ("What time is it", "in Rome?", [], "Hello."),
+    ],
+)
+def test_words_that_follow_before_the_answer_is_heard(
+    first: str, then: str, lengths: list[float], answer: str
+) -> None:
+    """What was asked for is not done twice; what was not understood may be complete now."""
+    kitchen = Kitchen()
+    acts = write(first), CreateResponse(), wait(0.05), CancelResponse(), write(then, "item_y")
+    played = kitchen.play(*acts, CreateResponse(), wait(5), llm=ScriptedLlm(deltas=("Hello.",)))
+    assert [each.length_s for each in kitchen.file.entries] == lengths
+    assert said(played).endswith(answer)
 
 
 def test_it_is_said_at_the_right_second_and_remembered() -> None:
