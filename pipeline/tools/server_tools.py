@@ -306,10 +306,12 @@ class ServerTools:
         self._context.bus.publish(ServerCallEnded(item))
 
     def interrupt(self, reply_id: str | None = None) -> bool:
-        """Cancel the calls of one answer, or all calls except those that wait for approval. Returns
-        False if there are none."""
+        """Cancel the calls of one answer, or all calls except those that wait for approval; a
+        rule's, which soon end, go on. Returns False if there are none."""
         calls = [
-            c for c in self._calls.values() if c.reply_id == reply_id or (not reply_id and c.task)
+            c
+            for c in self._calls.values()
+            if c.server.offered and (c.reply_id == reply_id or (not reply_id and c.task))
         ]
         for call in calls:
             self._stop(call)

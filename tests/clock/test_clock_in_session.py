@@ -16,7 +16,7 @@ from app.clock.clock import Clock
 from app.clock.clock_tools import ClockTools, WithClock
 from app.clock.phrases import PlainRequests
 from app.clock.sentences import Sentences
-from app.clock.timers import Moment
+from app.clock.timers import ClockEntry, Moment
 from app.root import ROOT
 from app.settings.languages import read_clock
 from pipeline.commands import CancelResponse, CreateResponse, ResponseOptions, SessionConfig
@@ -60,10 +60,12 @@ def said(played: Scene) -> str:
 class Kitchen:
     """A session with a clock."""
 
-    def __init__(self, *, offered: bool = False, language: str = "en") -> None:
+    def __init__(
+        self, file: MemoryFile | None = None, *, offered: bool = False, language: str = "en"
+    ) -> None:
         self.scene: Scene | None = None
         self.announcer = Announcer(lambda: [(self.scene.session, "")] if self.scene else [])
-        self.file = MemoryFile()
+        self.file = file or MemoryFile()
         self.clock = Clock(self.file, self.announcer, SENTENCES, self.now)
         tools = ClockTools(self.clock, "", lambda: language, offered=offered)
         self.servers = WithClock(tools, NoToolServers())
@@ -127,6 +129,19 @@ def test_words_that_follow_before_the_answer_is_heard(
     played = kitchen.play(*acts, CreateResponse(), wait(5), llm=ScriptedLlm(deltas=("Hello.",)))
     assert [each.length_s for each in kitchen.file.entries] == lengths
     assert said(played).endswith(answer)
+
+
+class SlowFile(MemoryFile):
+    async def save(self, entries: Sequence[ClockEntry]) -> None:
+        await asyncio.sleep(3)
+        await super().save(entries)
+
+
+def test_speech_does_not_stop_what_a_rule_has_begun() -> None:
+    kitchen = Kitchen(SlowFile())
+    stt, llm = ScriptedStt((FIVE, "What is the weather?")), ScriptedLlm(deltas=("Fine.",))
+    played = kitchen.play(say(1), silence(1), say(0.8), silence(10), stt=stt, llm=llm)
+    assert said(played) == f"Fine. {IS_SET}"
 
 
 def test_it_is_said_at_the_right_second_and_remembered() -> None:
