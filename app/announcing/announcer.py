@@ -27,6 +27,8 @@ MOST_CHARS = 1000
 """About a minute of speech."""
 MOST_KEPT = 32
 """Announcements kept until a client connects."""
+PATIENCE_S = 30.0
+"""How long to wait for a pause before looking again who is there, and what is to be said."""
 RETRY_S, MOST_RETRY_S = 10.0, 160.0
 """After a failure; twice as long after each further one."""
 
@@ -133,19 +135,20 @@ class Announcer:
     async def deliver(
         self, text: Callable[[], str], matches: Callable[[str], bool], within_s: float
     ) -> bool:
-        """Say ``text()`` now, whenever a conversation begins, and again after a failure, until it
-        was heard. Returns whether anybody did within ``within_s``."""
+        """Say ``text()`` now, whenever a conversation begins, and again after a failure or without
+        a pause, until it was heard. Returns whether anybody did within ``within_s``."""
         loop, retry_s = asyncio.get_running_loop(), RETRY_S
         until = loop.time() + within_s
         while (left_s := until - loop.time()) > 0:
             arrival = asyncio.Event()
             self._arrivals.add(arrival)
             try:
-                reports = await self.say(text(), matches, left_s)
-                if any(each.outcome in ("said", "interrupted") for each in reports):
+                reports = await self.say(text(), matches, min(left_s, PATIENCE_S))
+                outcomes = {each.outcome for each in reports}
+                if outcomes & {"said", "interrupted"}:
                     return True
-                again_at = until
-                if any(each.outcome in ("failed", "full") for each in reports):
+                again_at = loop.time() if "busy" in outcomes else until
+                if outcomes & {"failed", "full"}:
                     again_at = min(until, loop.time() + retry_s)
                     retry_s = min(2 * retry_s, MOST_RETRY_S)
                 with suppress(TimeoutError):

@@ -141,7 +141,8 @@ def test_an_announcement_waits_for_arrivals(
     ("outcomes", "arrivals", "delivered", "times"),
     [
         (("said",), (5,), True, [0]),
-        (("busy",), (), False, [0]),
+        (("busy",), (), False, [0, 30, 60, 90]),
+        (("busy", "said"), (), True, [0, 30]),
         (("gone", "said"), (5,), True, [0, 5]),
         (("gone", "said"), (), False, [0]),
         (("failed", "failed", "said"), (5, 11), True, [0, 5, 11]),
@@ -152,7 +153,7 @@ def test_an_announcement_waits_for_arrivals(
 def test_a_delivery_is_retried_until_heard(
     outcomes: Sequence[Outcome], arrivals: Sequence[float], delivered: bool, times: list[float]
 ) -> None:
-    """When somebody arrives, and some time after a failure."""
+    """When somebody arrives, some time after a failure, and if there was no pause for a while."""
     speaker = ScriptedSpeaker(outcomes=outcomes)
     house = House([speaker])
 

@@ -382,6 +382,30 @@ def test_who_comes_back_is_told_late() -> None:
     assert house.heard == [(KITCHEN, f"{TIMER_UP} This was due at 13:01.", 600)]
 
 
+def test_who_comes_back_while_another_room_is_never_quiet_is_told() -> None:
+    async def run(house: House) -> str:
+        await call(house, "set_timer", minutes=1)
+        await asyncio.sleep(65)
+        house.speakers.append(ScriptedSpeaker())
+        house.announcer.arrive()
+        await asyncio.sleep(30)
+        return await call(house, "list_timers")
+
+    house = House(ScriptedSpeaker("other", outcomes=("busy",)))
+    assert house.play(run) == "Nothing is set."
+    assert sorted(house.heard) == [(KITCHEN, TIMER_UP, 90), ("other", TIMER_UP, 60)]
+
+
+def test_who_has_not_paused_for_long_is_told_late() -> None:
+    async def run(house: House) -> None:
+        await call(house, "set_timer", minutes=1)
+        await asyncio.sleep(200)
+
+    house = House(ScriptedSpeaker(outcomes=("busy", "busy", "busy", "said")))
+    house.play(run)
+    assert house.heard[-1] == (KITCHEN, f"{TIMER_UP} This was due at 13:01.", 150)
+
+
 @pytest.mark.parametrize(
     ("set_by_s", "heard"),
     [
