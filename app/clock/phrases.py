@@ -59,7 +59,7 @@ class Phrases:
             names[name] = words.pattern(line, names)
         self._uh = re.compile(rf"(?<!\S){names['<uh>']}")
         self._first = re.compile(rf"(?<!\S){names['<due>']}")
-        self._before = re.compile(f"{names['<polite>']}*")
+        self._before = re.compile(f"(?:{names['<before>']}|{names['<polite>']})*")
         self._behind = re.compile(rf"(?<!\S){names['<polite>']}*$")
         self._rules = [
             (tool, re.compile(words.pattern(line, names)))

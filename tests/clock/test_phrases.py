@@ -210,6 +210,14 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Set a five minute and a ten minute timer": UNCLEAR,
         "Wake us at seven": alarm("07:00"),
         "Don't let me forget to call mum at five": remind("call mum", **at("17:00")),
+        "Set a timer for ten minutes. Thank you very much.": timer(600),
+        "Okay great, I'd like to set a timer for five minutes.": timer(300),
+        "I want to know what time it is right now": TIME,
+        "Let's cancel the timer": cancel("timer"),
+        "Remind me at five to make the table look good": remind(
+            "make the table look good", **at("17:00")
+        ),
+        "I need five minutes on the timer": timer(300),
     },
     "de": {
         "Stell einen Timer auf fünf Minuten.": timer(300),
@@ -306,6 +314,9 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Wieviel Uhr ist es denn?": TIME,
         "Ist mein Wecker gestellt?": LIST,
         "Kannst du den Timer um zehn Minuten verlängern": UNCLEAR,
+        "Super, stell einen Timer auf zehn Minuten, vielen Dank!": timer(600),
+        "Ich möchte wissen, wie spät es ist": TIME,
+        "Wie lange noch auf dem Timer?": LIST,
     },
     "fr": {
         "Mets un minuteur de cinq minutes.": timer(300),
@@ -381,6 +392,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "On est quel jour ?": TIME,
         "Tu me réveilles à sept heures ?": alarm("07:00"),
         "Quels sont mes rappels ?": LIST,
+        "D'accord, je veux mettre un minuteur de dix minutes, merci beaucoup": timer(600),
     },
     "es": {
         "Pon un temporizador de cinco minutos.": timer(300),
@@ -442,6 +454,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Recuérdame quién eres": None,
         "¿Me recuerdas a las cinco llamar a Ana?": remind("llamar a ana", **at("17:00")),
         "Me recuerdas a mi abuela": None,
+        "Perfecto, pon un temporizador de diez minutos, muchas gracias": timer(600),
+        "Quisiera saber qué hora es": TIME,
     },
     "it": {
         "Imposta un timer di cinque minuti.": timer(300),
@@ -497,6 +511,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Che sveglie ho?": LIST,
         "Mi metti un timer di un'ora?": timer(3600),
         "Mi ricordi mia nonna": None,
+        "Va bene, imposta un timer di dieci minuti, grazie mille": timer(600),
     },
     "nl": {
         "Zet een timer op vijf minuten.": timer(300),
@@ -557,6 +572,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Staat mijn wekker aan?": LIST,
         "Zet morgen de wekker om zeven uur": alarm("07:00"),
         "Wekker uit": cancel("alarm"),
+        "Prima, zet een timer op tien minuten, dank je wel": timer(600),
     },
     "pt": {
         "Põe um temporizador de cinco minutos.": timer(300),
@@ -605,6 +621,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Temporizador de hora e meia": timer(5400),
         "Sabes que horas são?": TIME,
         "Quais são os meus alarmes?": LIST,
+        "Ótimo, eu quero pôr um temporizador de dez minutos, muito obrigado": timer(600),
     },
 }
 
