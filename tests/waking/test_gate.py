@@ -147,6 +147,14 @@ def test_calls_and_farewells(text: str, called: bool, aside: Aside | None) -> No
         *("Puoi tornare a dormire.", "Era só isso, obrigado.", "That will do for now, thanks."),
         *("C'est bon, merci, bonne nuit.", "Ya está, gracias, buenas noches."),
         *("Boa noite, Reachy.", "Não, obrigado, isso é tudo.", "Então é só isso, por favor."),
+        *(
+            "I'm done, go to sleep.",
+            "Thanks, that's all I needed.",
+            "You can go back to sleep now.",
+        ),
+        *("Gute Nacht zusammen!", "Du kannst jetzt wieder schlafen.", "Bonne nuit à tous."),
+        *("Tu peux te rendormir.", "Buenas noches a todos.", "No, nada más, gracias."),
+        *("Buonanotte a tutti.", "Welterusten allemaal.", "Boa noite a todos."),
     ],
 )
 def test_what_stands_around_a_farewell(text: str) -> None:
@@ -165,6 +173,7 @@ def test_what_stands_around_a_farewell(text: str) -> None:
         *("No puedes dormir.", "No dejes de escuchar.", "È tutto giusto?", "È tutto ok?"),
         *("Non è tutto.", "Dat is alles goed.", "Dat was alles fout.", "Hij zegt welterusten"),
         *("É tudo certo.", "Não é tudo.", "Não durma agora.", "Não pare de ouvir."),
+        *("That's all?", "C'est tout ?", "¿Eso es todo?", "È tutto?", "É tudo?"),
         *("Quando vai dormir?", "Para de falar.", "Okay, Reachy.", "Thank you.", ""),
     ],
 )
