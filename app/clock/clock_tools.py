@@ -55,6 +55,8 @@ class _Reminder(_After):
 
 
 class _Which(_Arguments):
+    model_config = ConfigDict(extra="forbid")  # passed over, "time" would cancel all
+
     kind: Kind
     text: str = Field(default="", max_length=300, description="which; none: all of the kind")
     seconds: float = Field(default=0, description="length of the timer")

@@ -300,6 +300,8 @@ def test_what_the_tools_answer(calls: list[tuple[str, dict[str, Any]]], answers:
         ("set_reminder", {"time": "10:00", "text": ""}),
         ("set_alarm", {"time": "10:00", "date": "9999-12-31"}),
         ("cancel_timer", {"kind": "dinner"}),
+        ("cancel_timer", {"kind": "alarm", "time": "07:00"}),
+        ("cancel_timer", {"kind": "timer", "minutes": 10}),
         ("dance", {}),
     ],
 )
