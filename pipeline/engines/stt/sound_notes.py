@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
-_NOTE = re.compile(r"\s*(\[[^\]]*\]|\([^)]*\)|\*[^*]*\*|♪[^♪]*♪?)\s*")
-"""What Whisper writes for sounds other than speech: ``[BLANK_AUDIO]``, ``(music)``."""
+_NOTE = re.compile(
+    r"\s*(\[[^\]]*\]|\([^)]*\)|（[^）]*）|【[^】]*】|\*[^*]*\*|♪[^♪]*♪?|<\|[^|]*\|>)\s*"
+)
+"""What Whisper writes for sounds other than speech: ``[BLANK_AUDIO]``, ``(music)``; and marks of
+other recognisers that some servers leave in: ``<|en|><|NEUTRAL|>``."""
 
 
 def without_notes(text: str) -> str:

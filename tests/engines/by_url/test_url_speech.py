@@ -169,6 +169,10 @@ async def test_transcripts_of_any_shape_are_read(body: bytes, words: str) -> Non
         ("(music) *sighs* ♪ la ♪", ""),
         ("...", ""),
         ("(laughs) No.", "No."),
+        ("（拍手）【音楽】", ""),
+        ("（笑）はい。", "はい。"),
+        ("<|nospeech|><|EMO_UNKNOWN|>", ""),
+        ("<|en|><|NEUTRAL|><|Speech|><|woitn|>stop", "stop"),
     ],
 )
 def test_notes_about_non_speech_are_removed(text: str, words: str) -> None:
