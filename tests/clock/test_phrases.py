@@ -218,6 +218,15 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
             "make the table look good", **at("17:00")
         ),
         "I need five minutes on the timer": timer(300),
+        "Remind me tomorrow to call mum at ten": remind("call mum", **at("10:00", 29)),
+        "Remind me tonight to eat at a restaurant at nine": remind(
+            "eat at a restaurant", **at("21:00")
+        ),
+        "Remind me tomorrow to call mum at five and dad at six": UNCLEAR,
+        "Remind me tomorrow to call mum on Monday at five": UNCLEAR,
+        "Remind me tomorrow to call mum": UNCLEAR,
+        "Set a timer for one hundred minutes": timer(6000),
+        "Set a timer for an hour and a quarter": timer(4500),
     },
     "de": {
         "Stell einen Timer auf fünf Minuten.": timer(300),
@@ -317,6 +326,12 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Super, stell einen Timer auf zehn Minuten, vielen Dank!": timer(600),
         "Ich möchte wissen, wie spät es ist": TIME,
         "Wie lange noch auf dem Timer?": LIST,
+        "Erinnere mich morgen daran, Oma um neun anzurufen": remind(
+            "oma anzurufen", **at("09:00", 29)
+        ),
+        "Erinnere mich am Montag daran, um neun Oma anzurufen": remind(
+            "oma anzurufen", **at("09:00", 30)
+        ),
     },
     "fr": {
         "Mets un minuteur de cinq minutes.": timer(300),
@@ -393,6 +408,10 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Tu me réveilles à sept heures ?": alarm("07:00"),
         "Quels sont mes rappels ?": LIST,
         "D'accord, je veux mettre un minuteur de dix minutes, merci beaucoup": timer(600),
+        "Rappelle-moi demain d'appeler Paul à dix heures": remind(
+            "appeler paul", **at("10:00", 29)
+        ),
+        "Mets un minuteur d'une heure et quart": timer(4500),
     },
     "es": {
         "Pon un temporizador de cinco minutos.": timer(300),
@@ -456,6 +475,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Me recuerdas a mi abuela": None,
         "Perfecto, pon un temporizador de diez minutos, muchas gracias": timer(600),
         "Quisiera saber qué hora es": TIME,
+        "Recuérdame mañana llamar a Ana a las diez": remind("llamar a ana", **at("10:00", 29)),
     },
     "it": {
         "Imposta un timer di cinque minuti.": timer(300),
@@ -512,6 +532,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Mi metti un timer di un'ora?": timer(3600),
         "Mi ricordi mia nonna": None,
         "Va bene, imposta un timer di dieci minuti, grazie mille": timer(600),
+        "Ricordami domani di chiamare Anna alle dieci": remind("chiamare anna", **at("10:00", 29)),
+        "Imposta un timer di un'ora e un quarto": timer(4500),
     },
     "nl": {
         "Zet een timer op vijf minuten.": timer(300),
@@ -573,6 +595,10 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Zet morgen de wekker om zeven uur": alarm("07:00"),
         "Wekker uit": cancel("alarm"),
         "Prima, zet een timer op tien minuten, dank je wel": timer(600),
+        "Herinner me morgen eraan om tien uur oma te bellen": remind(
+            "oma te bellen", **at("10:00", 29)
+        ),
+        "Herinner me morgen aan oma om tien uur": remind("oma", **at("10:00", 29)),
     },
     "pt": {
         "Põe um temporizador de cinco minutos.": timer(300),
@@ -622,6 +648,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Sabes que horas são?": TIME,
         "Quais são os meus alarmes?": LIST,
         "Ótimo, eu quero pôr um temporizador de dez minutos, muito obrigado": timer(600),
+        "Lembra-me amanhã de ligar à Ana às dez": remind("ligar à ana", **at("10:00", 29)),
+        "Põe um temporizador de uma hora e um quarto": timer(4500),
     },
 }
 
