@@ -308,11 +308,8 @@ class ServerTools:
     def interrupt(self, reply_id: str | None = None) -> bool:
         """Cancel the calls of one answer, or all calls except those that wait for approval; a
         rule's, which soon end, go on. Returns False if there are none."""
-        calls = [
-            c
-            for c in self._calls.values()
-            if c.server.offered and (c.reply_id == reply_id or (not reply_id and c.task))
-        ]
+        known = (call for call in self._calls.values() if call.server.offered)
+        calls = [c for c in known if c.reply_id == reply_id or (not reply_id and c.task)]
         for call in calls:
             self._stop(call)
             self._close(call, CallResult(error=CANCELLED))

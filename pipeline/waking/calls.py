@@ -43,9 +43,8 @@ class Calls:
         """What the words are if they are no turn."""
         words = plain_words(text)
         rest = self._after_call(words)
-        asks = text.rstrip().endswith("?")  # "Is that all?", in many languages
-        few = len(words) <= tuning.MOST_FAREWELL_WORDS and not asks
-        if few and any(self._farewell.fullmatch(_spaced(each)) for each in (words, rest or ())):
+        tells = len(words) <= tuning.MOST_FAREWELL_WORDS and not text.rstrip().endswith("?")
+        if tells and any(self._farewell.fullmatch(_spaced(each)) for each in (words, rest or ())):
             return "farewell"
         return "call" if rest == [] else None
 
