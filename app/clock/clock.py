@@ -74,6 +74,12 @@ class Clock:
                 except TimeoutError:
                     pass
 
+    def look(self) -> Moment:
+        """The time; notices that the clock was set, before anything is set by it."""
+        now = self.now()
+        self.timers.follow(now)
+        return now
+
     async def add(self, entry: ClockEntry) -> bool:
         """False if there are too many."""
         if not self.timers.add(entry):

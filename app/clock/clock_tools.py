@@ -115,7 +115,7 @@ class ClockTools:
         return CallResult(await self._answer(name, request))
 
     async def _answer(self, name: str, request: _Arguments) -> str:
-        wall = self._clock.now().wall
+        wall = self._clock.look().wall
         match request:
             case _At(time=time, date=date):
                 return await self._set("alarm", "", 0, time, date)

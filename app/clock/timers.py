@@ -51,17 +51,21 @@ class Timers:
         self.entries = tuple(entries)
         self._ahead = now.wall - now.steady
 
-    def on(self, now: Moment) -> list[ClockEntry]:
-        """What is due, each until it is removed. What is far too late is dropped."""
+    def follow(self, now: Moment) -> None:
+        """Move what takes a length of time if the wall clock was set."""
         ahead = now.wall - now.steady
         jump, self._ahead = ahead - self._ahead, ahead
-        shifted = (
+        self.entries = tuple(
             each.model_copy(update={"due": each.due + jump})
             if each.length_s and each.due > now.wall - jump
             else each
             for each in self.entries
         )
-        self.entries = tuple(each for each in shifted if each.due > now.wall - LATE_S)
+
+    def on(self, now: Moment) -> list[ClockEntry]:
+        """What is due, each until it is removed. What is far too late is dropped."""
+        self.follow(now)
+        self.entries = tuple(each for each in self.entries if each.due > now.wall - LATE_S)
         return [each for each in self.entries if each.due <= now.wall]
 
     def next_s(self, now: Moment) -> float | None:

@@ -408,6 +408,24 @@ def test_who_has_not_paused_for_long_is_told_late() -> None:
     assert house.heard[-1] == (KITCHEN, f"{TIMER_UP} This was due at 13:01.", 150)
 
 
+@pytest.mark.parametrize("set_by_s", [3600, -3600])
+def test_a_timer_is_set_just_after_the_clock(set_by_s: float) -> None:
+    async def run(house: House) -> str:
+        await call(house, "set_timer", minutes=5)
+        await asyncio.sleep(1)
+        house.set_by_s = set_by_s
+        await call(house, "set_timer", minutes=1)
+        told = await call(house, "list_timers")
+        await asyncio.sleep(400)
+        return told
+
+    house = House(ScriptedSpeaker())
+    left = "A timer for 1 min has 1 min left. A timer for 5 min has 4 min, 59 s left."
+    assert house.play(run) == left
+    due = [(KITCHEN, TIMER_UP, 61), (KITCHEN, "The timer for 5 min is up.", 300)]
+    assert house.heard == due
+
+
 @pytest.mark.parametrize(
     ("set_by_s", "heard"),
     [
