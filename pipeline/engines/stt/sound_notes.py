@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 
-_NOTE = re.compile(
-    r"\s*(\[[^\]]*\]|\([^)]*\)|（[^）]*）|【[^】]*】|\*[^*]*\*|♪[^♪]*♪?|<\|[^|]*\|>)\s*"
-)
+_NOTE = re.compile(r"\[[^\]]*\]|\([^)]*\)|（[^）]*）|【[^】]*】|\*[^*]*\*|♪[^♪]*♪?|<\|[^|]*\|>")
 """What Whisper writes for sounds other than speech: ``[BLANK_AUDIO]``, ``(music)``; and marks of
 other recognisers that some servers leave in: ``<|en|><|NEUTRAL|>``."""
 
