@@ -167,7 +167,7 @@ class ItemEditor:
             self._refuse(command, "invalid_value", text, "content_index")
             return
         try:
-            if not truncate_running(item_id, end_ms / 1000):
+            if item_id not in self._chat or not truncate_running(item_id, end_ms / 1000):
                 self._chat.truncate(item_id, end_ms / 1000)
         except UnknownItem:
             text = f"Error truncating item: there is no spoken answer with id '{item_id}'."

@@ -594,6 +594,16 @@ async def test_an_item_can_be_truncated_before_it_is_cancelled(
 
 
 @in_virtual_time
+async def test_a_deleted_answer_cannot_be_truncated_while_it_is_given() -> None:
+    async with scene() as played:
+        await played.act(write("Hi", "u"), CreateResponse(), silence(1.0))
+        item_id = played.events(events.ReplyItemStarted)[0].item.id
+        await played.do(DeleteItem(item_id), TruncateItem(item_id, 0, 300, "mine"))
+    assert played.refusals == [("mine", "item_truncate_invalid_item_id")]
+    assert not played.events(events.ItemTruncated)
+
+
+@in_virtual_time
 async def test_a_conversation_full_of_speech_still_takes_a_call_output() -> None:
     llm = ScriptedLlm(answers=[("Yes.",)] * 7, deltas=(ToolCall("look", "{}"),))
     async with scene(settings=SessionSettings(max_items=8), llm=llm) as played:
