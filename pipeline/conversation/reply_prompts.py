@@ -92,14 +92,14 @@ class ReplyPrompts:
         text, for_tools = config.instructions, self._context.settings.tool_instructions
         return f"{text}\n\n{for_tools}".strip() if config.offered else text
 
-    def input_items(self, options: ResponseOptions) -> list[Item] | None:
+    def input_items(self, options: ResponseOptions) -> tuple[Item, ...] | None:
         """The items of ``response.input``, references resolved. Raises ``UnknownItem``."""
         if options.input is None:
             return None
-        return [
+        return tuple(
             self._chat.get(item.item_id) if isinstance(item, ItemReference) else item
             for item in options.input
-        ]
+        )
 
 
 def ask_the_same(read: Sequence[Message], now: Sequence[Message]) -> bool:

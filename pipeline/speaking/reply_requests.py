@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
-from pipeline.commands import CancelResponse, CreateResponse, ResponseOptions
+from pipeline.commands import CancelResponse, CreateResponse
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import Chat, UnknownItem
 from pipeline.conversation.reply_prompts import Prompt, ReplyPrompts
-from pipeline.items import Item
 from pipeline.speaking.replies import MAX_RUNNING, Replies
 
 
@@ -52,12 +52,9 @@ class ReplyRequests:
                 text = f"The item with id '{unknown.args[0]}' does not exist."
                 refuse(command.event_id, "invalid_value", text, "response.input")
             else:
-                self._answer(options, items)
-
-    def _answer(self, options: ResponseOptions, items: list[Item] | None) -> None:
-        """``items`` replace the conversation; ``None``: the conversation as of now."""
-        item_ids = frozenset(item.id for item in self._chat.context)
-        self._replies.give(Prompt(self._prompts.instructions(options), items, item_ids), options)
+                known = frozenset(item.id for item in self._chat.context)
+                prompt = Prompt(self._prompts.instructions(options), items, known)
+                self._replies.give(prompt, replace(options, input=items))  # they may be deleted
 
     def cancel(self, command: CancelResponse) -> None:
         """Cancel a response. If it is over, the request crossed its end on the wire; ignore it."""

@@ -530,6 +530,14 @@ def test_a_long_text_is_shortened_in_and_outside_the_conversation(outside: bool)
     assert told.startswith("Hello.") != outside
 
 
+def test_an_input_that_is_deleted_meanwhile_can_be_shortened() -> None:
+    aside = replace(ASIDE, input=(ItemReference("long"),))
+    acts = write("x" * 50_000, "long"), CreateResponse(aside), DeleteItem("long"), wait(5)
+    played = play(*acts, llm=ScriptedLlm(errors=[PromptTooLong(12_000, 8192)]))
+    assert played.statuses == ["completed"]
+    assert len(played.prompts[-1][-1][1]) < 25_000
+
+
 def test_a_prompt_that_can_never_fit_fails_clearly() -> None:
     played = play(*HI, wait(2), llm=ScriptedLlm(errors=[PromptTooLong(9000, 8192)] * 5))
     [(status, error)] = played.ends
