@@ -180,17 +180,19 @@ class Replies:
             return
         if self.speaking or not self._may_answer():
             return
+        self._pending = None
         instructions = self._prompts.instructions(pending.options)
-        certain = pending.asked or pending.text
-        if not (certain or awaits_an_answer(prompt(instructions, self._chat.context))):
-            self._pending = None  # its turn was deleted, or answered after all
-            self.on_gap()
+        items = self._prompts.input_items(pending.options)
+        read = prompt(instructions, self._chat.context if items is None else items)
+        if not (pending.asked or pending.text or awaits_an_answer(read)):
+            self.on_gap()  # its turn was deleted, or answered after all
             return
         if pending.text:
             words = KnownWords(pending.text, answers=True)
             self.give(Prompt(), pending.options, pending.since, words=words)
             return
-        reply = self._start_to_speech(Prompt(instructions), Work(), pending.since, pending.options)
+        asked = Prompt(instructions, items)
+        reply = self._start_to_speech(asked, Work(), pending.since, pending.options)
         if pending.again:
             self._retry = reply
         self._confirm(reply, pending.options)
@@ -426,9 +428,10 @@ class Replies:
         return plan_reply(self._context, options, self._answers, self._arrivals.jitter_s)
 
     def _confirm(self, reply: Reply, options: ResponseOptions) -> None:
-        if options.in_conversation and options.input is None:
-            self._pending = None
+        if options.in_conversation:
             self._latest, self._latest_options = reply, options
+            if options.input is None:
+                self._pending = None
         last = self._chat.answered_id if reply.plan.announces else self._chat.last_id
         reply.delivery.follows = last or Chat.ROOT
         reply.confirm()

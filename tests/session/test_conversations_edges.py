@@ -3,6 +3,8 @@ off or that had to wait is still given once if somebody waits for it."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pipeline import events
@@ -143,6 +145,16 @@ def test_a_requested_answer_is_given_again() -> None:
     )
     assert statuses(story) == ["cancelled", "completed"]
     assert story.engines.llm.prompts[-1][0].content.startswith("Greet.")
+
+
+def test_an_answer_with_its_own_input_is_given_again() -> None:
+    text = {"type": "input_text", "text": "Tell a joke."}
+    given = {"input": [{"type": "message", "role": "user", "content": [text]}]}
+    create = f"> response.create {json.dumps({'response': given})}"
+    story = perform(f"0 {create}\n160 320 ~", cast(tts=voice(seconds_per_word=SLOW)))
+    assert statuses(story) == ["cancelled", "completed"]
+    prompts = [prompt[-1].content for prompt in story.engines.llm.prompts]
+    assert prompts == ["Tell a joke."] * 2
 
 
 def test_what_was_deleted_is_not_answered() -> None:
