@@ -62,7 +62,7 @@ FRACTIONS = (
 
 # --- ranges ---------------------------------------------------------------------------------------
 
-_END = r"(?:\s?(?:am|pm|a\.m\.|p\.m\.)|\s?(?:km|m|cm|kg|g|°C|°F|°|%)|[kKMBT]\b|bn\b)?"
+_END = r"(?:\s?[ap]\.?m\.?|\s?(?:km|m|cm|kg|g|°C|°F|°|%)|[kKMBT]\b|bn\b|\s(?:[mb]|tr)illion\b)?"
 
 RANGES = (
     rule(

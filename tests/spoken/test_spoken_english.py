@@ -139,6 +139,7 @@ $5.00 => five dollars
 $3.5 million => three point five million dollars
 $5k => five thousand dollars
 $2bn => two billion dollars
+$5 million–$10 million => five million dollars to ten million dollars
 US$ 3 million, C$ 20 => three million dollars, twenty dollars
 -$5 => minus five dollars
 EUR 3 => three euros
