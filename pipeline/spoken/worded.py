@@ -111,6 +111,11 @@ class _Words:
             return f" {self._numerals.year(int(match[0]))} "
         return f" {self._numerals.number(match[0], one)} "
 
+    def _half(self, match: re.Match[str]) -> str:
+        """ "½ taza" -> "media taza"."""
+        counts = match[1].lower() not in self._small_words
+        return f" {self._amounts.half(self._numerals.one(match[1]) if counts else '')}"
+
     def _german_ordinal(self, match: re.Match[str]) -> str:
         """ "der 2. Versuch" -> "der zweite Versuch"."""
         first, last = (
@@ -294,6 +299,7 @@ class _Words:
             rule(r"(?P<before>(?<![\w.,]))(?P<n>\d+(?:\.\d+){2,})(?!\w|,\d)", self._dotted),
             rule(r"(?<![\d:])(\d{1,3}):(\d{1,3})(?![:\d])", self._ratio),
             *self._german_compounds(),
+            rule(r"½(?=\s([^\W\d_]+))", self._half),
             *(rule(rf"(?<![\w.,])1\s(?={before})", one) for before, one in self._w.ones.items()),
             rule(rf"(?<![\d.,]){NUMERAL}(?!\d)", self._plain),
             rule(r"\d+", lambda m: f" {self._numerals.number(m[0])} "),

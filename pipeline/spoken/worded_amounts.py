@@ -10,8 +10,9 @@ from pipeline.spoken.rules import NO_FACTOR, Rule, any_of, full_stop, last_stop,
 from pipeline.spoken.words import pairs
 
 _LARGE = (
-    r"(?:(?:lakh\s)?(?:lakh|crore)s?|[Mm]il(?:l?ion[ei]|lionen|lions?|l[óo]n(?:es)?|h[ãõ](?:o|es)|joen)"
-    r"|[Mm]il(?:li|i|j)ard(?:e|en|s|o|i)?|[Bb]il(?:h[ãõ](?:o|es)|liones)|(?:Mio|Mrd)\.?|ml[nd])"
+    r"(?:(?:lakh\s)?(?:lakh|crore)s?|mille|mila|[Tt]ausend|Tsd\.?|duizend|(?:mil\s)?[Mm]il(?:l?ion[ei]"
+    r"|lionen|lions?|l[óo]n(?:es)?|h[ãõ](?:o|es)|joen)|[Mm]il(?:li|i|j)ard(?:e|en|s|o|i)?"
+    r"|[Bb]il(?:h[ãõ](?:o|es)|liones)|(?:Mio|Mrd)\.?|ml[nd]|mil)"
 )
 """What thousands are counted in, between a currency and the end of its amount."""
 _HALVES = pairs(
@@ -48,7 +49,10 @@ class WordedAmounts:
                 rf"(?<=\b{self._w.per}\s)(?P<unit>{units})(?![\w²³/'’])",
                 lambda m: self._noun(m["unit"]),
             ),
-            rule(rf"(?<![\w.,])(?P<n>{NUMERAL})\s?(?P<sign>{money})(?!\w)", self._money),
+            rule(
+                rf"(?<![\w.,])(?P<n>{NUMERAL})\s?(?:(?P<large>{_LARGE})\s?)?(?P<sign>{money})(?!\w)",
+                self._money,
+            ),
             rule(
                 rf"(?<!\w)(?P<sign>{money})\s?(?P<n>{NUMERAL})(?:\s?(?P<large>{_LARGE}))?(?!\w|[.,]\d)",
                 self._money,
@@ -61,10 +65,10 @@ class WordedAmounts:
 
     def ranges(self) -> Sequence[Rule]:
         money = any_of(self._w.currencies)
-        amount = rf"(?:{money})?\s?{NUMERAL}\s?(?:{any_of(self._w.units)}|{money})?"
+        amount = rf"(?:{money})?\s?{NUMERAL}\s?(?:{_LARGE})?\s?(?:{any_of(self._w.units)}|{money})?"
         return (
             rule(r"(?<![\w.,])(\d+)\s?[–-]\s?(?=\d+\s?[x×]\s[a-zà-ÿ]{2})", rf"\1 {self._w.to} "),
-            rule(r"(?<=\d)\s?[x×]\s?(?=\d)", f" {self._w.signs['×']} "),
+            rule(r"(?<=\d)\s?[x×·⋅]\s?(?=\d)", f" {self._w.signs['×']} "),
             rule(rf"(?<=\d)\s?[x×](?!\w){NO_FACTOR}", f" {self._w.times} "),
             rule(rf"(?<!\w)~\s?(?=(?:{money})?\s?\d)", f"{self._w.signs['≈']} "),
             minus(self._w.minus),
@@ -95,9 +99,12 @@ class WordedAmounts:
         words, noun = self._w.signs[match["part"]], self._noun(match["unit"])
         if match["part"] != "½":
             return f"{words} {self._of(noun)}"
-        if re.match(r"(?:une|una|uma|eine)\s|un'", self._w.units[match["unit"]][0]):
-            words = _HALVES.get(words, words)
-        return f"{words} {noun}"
+        return f"{self.half(self._w.units[match['unit']][0])} {noun}"
+
+    def half(self, one: str) -> str:
+        """ "une heure" -> "une demi"."""
+        words = self._w.signs["½"]
+        return _HALVES.get(words, words) if re.match(r"(?:une|una|uma|eine)\s|un'", one) else words
 
     def _amount(self, match: re.Match[str]) -> str:
         one, several = {**self._w.units, **self._w.currencies}[match["unit"]]

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.quick
 
 CASES = {
     "de": [
+        ("5 Mio. €–10 Mio. €, 3·4", "fünf Millionen Euro bis zehn Millionen Euro, drei mal vier"),
+        ("1/2 Stunde, ½ Tasse", "eine halbe Stunde, eine halbe Tasse"),
         ("1,79 €/l, 1 €/kg", "ein Euro neunundsiebzig pro Liter, ein Euro pro Kilogramm"),
         ("1 Person, 1 App, 1 Timer", "eine Person, eine App, ein Timer"),
         ("Code: 4829, der Code hat 9", "Code: vier acht zwei neun, der Code hat neun"),
@@ -145,6 +147,7 @@ CASES = {
         ("n ≥ 8 und 5 $", "n größer oder gleich acht und fünf Dollar"),
     ],
     "fr": [
+        ("5 millions €, ½ tasse", "cinq millions d'euros, une demi tasse"),
         ("1 sœur, 21 voitures, 1 musée", "une sœur, vingt et une voitures, un musée"),
         ("Pie X, mot de passe : 4711", "Pie dix, mot de passe: quatre sept un un"),
         ("1 h 30 min, St-Jean", "une heure trente minutes, Saint Jean"),
@@ -197,6 +200,8 @@ CASES = {
         ("$E = mc^2$ et $\\sqrt{x}$", "E égale m c au carré et racine carrée de x"),
     ],
     "es": [
+        ("$5 mil, $5 mil millones", "cinco mil dólares, cinco mil millones de dólares"),
+        ("½ taza, 1/2 para ti", "media taza, medio para ti"),
         ("1 imagen, 1 frase, 1 mensaje", "una imagen, una frase, un mensaje"),
         ("1500 personas", "mil quinientas personas"),
         ("Carlos I, Isabel I, Malcolm X", "Carlos primero, Isabel primera, Malcolm X"),
@@ -239,6 +244,7 @@ CASES = {
         ("$E = mc^2$", "E igual a m c al cuadrado"),
     ],
     "it": [
+        ("€ 5 mila, 5 mln €, ½ tazza", "cinque mila euro, cinque milioni di euro, mezza tazza"),
         ("1 canzone, 1 foto, 1 cane", "una canzone, una foto, un cane"),
         ("nel 2023", "nel duemilaventitré"),
         ("1/2 h, 1/2 l, 2/3, 1/3", "mezza ora, mezzo litro, due terzi, un terzo"),
@@ -271,6 +277,8 @@ CASES = {
         ("$E = mc^2$", "E uguale a m c al quadrato"),
     ],
     "pt": [
+        ("R$ 5 mil–R$ 10 mil", "cinco mil reais a dez mil reais"),
+        ("½ xícara", "meia xícara"),
         ("1 irmã, 1 coração, 1 foto", "uma irmã, um coração, uma foto"),
         ("n.º 42 passa", "número quarenta e dois passa"),
         ("segunda-sexta, segunda-feira", "segunda a sexta, segunda-feira"),
@@ -302,6 +310,7 @@ CASES = {
         ("$E = mc^2$", "E igual a m c ao quadrado"),
     ],
     "nl": [
+        ("€ 5 duizend", "vijf duizend euro"),
         ("€ 1,79/l", "één euro negenenzeventig per liter"),
         ("wo 6 nov, zo 6 mensen", "woensdag zes november, zo zes mensen"),
         ("€ 19,99/maand", "negentien euro negenennegentig per maand"),
