@@ -162,7 +162,7 @@ _GERMAN_ADJECTIVE = re.compile(
     r"\b(?!url|girl|curl|perl)(?:[a-zäöüß]+(?:[dnrz]|sch)l|franz|russ)\.$"
 )
 """In small letters, cut short: "nördl."."""
-_STARTS_WITH_DIGIT = re.compile(r"[\W_]*[0-9]")
+_STARTS_WITH_NUMBER = re.compile(r"[\W_]*(?:[0-9]|(?:[IVX]{2,}|[VX])\b)")
 _GOES_ON = re.compile(r"[\W_]*[0-9a-zà-ÿ]|[-–—+&/]|(?:[IVX]{2,}|[VX])\b")
 """A text that begins so is no new sentence."""
 _NAME = re.compile(r"[\W_]*[A-Z][^\W\d_]*")
@@ -236,27 +236,27 @@ def _short_word_end(after: _Unit | None, *, ended: bool) -> Border | None:
 
 
 def _clause(core: str, after: _Unit | None, *, ended: bool) -> Border | None:
-    """A comma; not in "Nov 21, 2026" or in "1, 2, 3"."""
-    if not re.search(r"[0-9][\W_]*$", core):
+    """A comma; not in "Nov 21, 2026", "1, 2, 3", "Mi., 3. Mai" or "PIN: 12"."""
+    if not re.search(r"[0-9.][\W_]*$|\b(?i:code|pin|tan|plz):$", core):
         return Border.CLAUSE
     if after is None:
         return Border.CLAUSE if ended else None
-    return Border.TORN if _STARTS_WITH_DIGIT.match(after.speech) else Border.CLAUSE
+    return Border.TORN if _STARTS_WITH_NUMBER.match(after.speech) else Border.CLAUSE
 
 
 def _dash(after: _Unit | None) -> Border | None:
     """A dash between words; not in "5 - 3"."""
     if after is None:
         return None
-    return Border.TORN if _STARTS_WITH_DIGIT.match(after.speech) else Border.CLAUSE
+    return Border.TORN if _STARTS_WITH_NUMBER.match(after.speech) else Border.CLAUSE
 
 
 def _between(core: str, after: str, *, english: bool) -> Border | None:
     """The border between two words without a mark; none between a number and what it counts."""
     words, following = _WORD.findall(core.lower()), _WORD.findall(after.lower())
     last, first = words[-1] if words else "", following[0] if following else ""
-    counted = bool(re.search(r"[0-9]", last))
-    if not last or not first or _STARTS_WITH_DIGIT.match(after):
+    counted = bool(re.search(r"[0-9½¼¾⅓⅔]", last) or re.search(r"\b[IVX]{2,}$", core))
+    if not last or not first or _STARTS_WITH_NUMBER.match(after):
         return None if counted and not first else Border.TORN
     if counted or _is_name(core, after):
         if english and first in JOINING - COUNTING:

@@ -277,6 +277,21 @@ def test_no_piece_ends_at_an_abbreviation(language: str, longest: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("de", "Nimm dafür am besten ½ Tasse Milch, aber erst am Mi., 3. Mai."),
+        ("de", "Ruf ihn bitte an, Tel.: 0 30 / 12 34 56, und nenn den Code: 4829."),
+        ("es", "Esto pasó en nuestro siglo XXI."),
+        ("it", "Questo è già il XXI secolo."),
+        ("en", "The answer to that is 10 sq ft I guess."),
+    ],
+)
+def test_no_piece_ends_within_a_number_and_what_it_counts(language: str, text: str) -> None:
+    taken = pieces(*text, longest_letters=0, language=language)
+    assert [word for p in taken for word in words(p.spoken)] == words(speakable(text, language))
+
+
+@pytest.mark.parametrize(
     ("language", "text", "first"),
     [
         ("en", "I said no. Then he left.", "I said no."),
