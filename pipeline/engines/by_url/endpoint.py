@@ -217,4 +217,6 @@ class Endpoint:
         error = refusal(self.place, says, private)
         if status == 503 or isinstance(error, ServerLoading):
             self._doubt(error)
+        elif status == 404:  # it may have another model now
+            self._doubt(None)
         return error

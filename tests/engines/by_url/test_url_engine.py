@@ -126,6 +126,22 @@ async def test_of_several_models_it_keeps_to_one_that_runs(impatient: None, serv
 
 
 @SEVERAL
+async def test_a_model_that_was_exchanged_costs_one_answer(
+    server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "USED_S", 600.0)
+    looked = asyncio.Event()
+    far = FarServer(server, models=("gemma",))
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        monkeypatch.setattr(engine.endpoint, "limit", lambda slots: looked.set())
+        far.models = ("qwen3",)
+        with pytest.raises(EngineError, match="does not exist"):
+            await answer(engine)
+        await looked.wait()
+        await answer(engine)
+
+
+@SEVERAL
 @pytest.mark.parametrize("loaded", [("nomic-embed-text", "qwen3"), ()])
 async def test_a_model_for_searching_is_not_asked_for_an_answer(
     impatient: None, server: Any, loaded: tuple[str, ...]
