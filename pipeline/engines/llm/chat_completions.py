@@ -74,7 +74,8 @@ class ChatReader:
     """Parses a stream of ``chat.completion.chunk`` objects.
 
     Pieces of a call share an ``index``. Older versions of Ollama send no index, or the same one for
-    all calls, so a new ``id`` also starts a call; Gemini sends no id either, but whole calls.
+    all calls, so a new ``id`` with a name also starts a call (older versions of vLLM send a new id
+    with each piece); Gemini sends no id either, but whole calls.
     ``reasoning_content`` (llama-server, LM Studio, SGLang) and ``reasoning`` (vLLM, Ollama) are
     thoughts.
     """
@@ -101,7 +102,7 @@ class ChatReader:
         if not isinstance(choices, list) or not isinstance(choices[0], dict):
             raise MalformedAnswer("a chunk of its answer has no choice")
         choice = choices[0]
-        delta = choice.get("delta") or choice.get("message") or {}
+        delta = choice.get("delta" if choice.get("delta") is not None else "message") or {}
         if not isinstance(delta, dict):
             raise MalformedAnswer("a chunk of its answer has no delta")
         self._thoughts += _text(delta.get("reasoning_content") or delta.get("reasoning"))
@@ -124,7 +125,7 @@ class ChatReader:
         return self._thoughts if ended else ""
 
     def _take(self, piece: Any) -> None:
-        function = piece.get("function") if isinstance(piece, dict) else None
+        function = (piece.get("function") or {}) if isinstance(piece, dict) else None
         if not isinstance(function, dict):
             raise MalformedAnswer("a call of its answer has no function")
         key, index = piece.get("id") or "", piece.get("index")
@@ -140,7 +141,7 @@ class ChatReader:
         for call in reversed(self.calls):
             if named and not key and call.whole:
                 break
-            if call.index == index and (not key or not call.key or key == call.key):
+            if call.index == index and (not (key and call.key and named) or key == call.key):
                 return call
         self.calls.append(RawCall(key, index=index))
         return self.calls[-1]

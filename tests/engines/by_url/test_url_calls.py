@@ -303,6 +303,10 @@ def test_pieces_are_joined_into_their_call() -> None:
     assert name_repeated == [("a", "{}")]
     repeated = chat_calls([piece("a", "{", index=0, id="1")], [piece("a", "}", index=0, id="1")])
     assert repeated == [("a", "{}")]
+    new_ids = chat_calls([piece("a", "{", index=0, id="1")], [piece(None, "}", index=0, id="2")])
+    assert new_ids == [("a", "{}")]
+    empty = chat_calls([piece("a", "{", index=0)], [{"index": 0, "function": None}])
+    assert empty == [("a", "{")]
     assert chat_calls([piece("a", {"x": 1}, index=0, id="1")]) == [("a", '{"x": 1}')]
 
 

@@ -273,6 +273,7 @@ PARTS = [
         stream(data(""), data(" "), WORDS, STOP),
         stream(chunk({"content": PARTS}), STOP),  # Mistral
         stream(chunk({"content": None, "refusal": "Hello."}), STOP),  # OpenAI
+        stream(WORDS, data({"choices": [{"delta": {}, **WHOLE["choices"][0]}]})),
         stream(chunk({"content": "Hello"}, "null"), 0.7, chunk({"content": "."}, "null"), STOP),
     ],
 )
