@@ -45,12 +45,13 @@ class ItemEditor:
         self._chat = chat
         self._max_items = context.settings.max_items
         self._history: ResumedHistory | None = ResumedHistory(chat.items)
-        """The resumed conversation, until something happens: the client may send it again."""
+        """The resumed conversation, until a turn or a request: the client may send it again."""
 
     # -- the user's speech, and answers
 
     def commit(self, item_id: str, part: AudioPart) -> MessageItem:
         """Add the user's speech; returns its item."""
+        self._history = None
         if item_id in self._chat:
             # The client has used the id of its open speech for something else.
             item_id = self._context.new_id("item")
@@ -68,7 +69,6 @@ class ItemEditor:
         """Append an item, or insert it after ``after`` if that still exists; returns the id before
         it. If the conversation is full, drop several of its oldest items at once, to leave room for
         the client's items, too."""
-        self._history = None
         self._make_room()
         try:
             return self._chat.add(item, after)

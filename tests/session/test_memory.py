@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from pipeline.audio import Recording
-from pipeline.commands import AddItem, AppendAudio, CommitAudio, CreateResponse, RetrieveItem
+from pipeline.commands import (
+    AddItem,
+    AppendAudio,
+    CommitAudio,
+    CreateResponse,
+    RetrieveItem,
+    ServerRequest,
+)
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.media import PICTURE_CHARS_KEPT
 from pipeline.conversation.memory import Memory
@@ -26,14 +36,17 @@ from reachy_voice.testing import (
     PUSH_TO_TALK,
     Act,
     Noise,
+    Scene,
     ScriptedLlm,
     ScriptedStt,
     play,
     say,
     silence,
     text_item,
+    wait,
     write,
 )
+from tests.support.scripted_tool_servers import ScriptedToolServer, ScriptedToolServers
 
 pytestmark = pytest.mark.quick
 
@@ -101,6 +114,21 @@ def test_what_is_said_a_second_time_is_answered() -> None:
     assert second.events(ItemAdded)[0].item.id == "new"
     assert [m.role for m in llm.prompts[-1]][1:] == ["user", "assistant", "user"]
     assert [item.id for item in memory.chat.items][::2] == ["a", "new"]
+
+
+def test_items_of_the_servers_own_do_not_end_the_replay() -> None:
+    """A list of tools, and an announcement, before the client sends its history."""
+    memory = left_by(write("One", "a"), write("Two", "b"), config=PUSH_TO_TALK)
+    config = replace(PUSH_TO_TALK, servers=(ServerRequest("weather", "http://a"),))
+    servers = ScriptedToolServers(clients={"http://a": ScriptedToolServer()})
+
+    async def announce(played: Scene) -> None:
+        await played.session.announce("Ding.", math.inf)
+
+    acts = wait(1), announce, write("One", "new1"), write("Two", "new2")
+    play(*acts, config=config, tool_servers=servers, memory=memory)
+    ids = [item.id for item in memory.chat.items if getattr(item, "role", "") == "user"]
+    assert ids == ["new1", "new2"]
 
 
 def test_speech_ends_the_replay() -> None:
