@@ -145,13 +145,14 @@ ENCOURAGEMENTS = {
     "|Continue the story.|Keep reading.|Tell me the rest.|What happened?|What happened after that?"
     "|How does it end?|Sounds delightful.|It sounds magical.|Wait no, go on.|I said go on."
     "|I can imagine.|Love it.|That's my favourite part.|Just wow."
-    "|Sorry, my phone. You were saying?",
+    "|Sorry, my phone. You were saying?|Please do.|Spill it!",
     "de": "Mach weiter.|Erzähl weiter!|Ach nein.|Was für eine Geschichte!|Na klar.|Und dann?"
     "|Das gibt's doch nicht!|Wie aufregend!|Das hätte ich nicht gedacht.|Nicht wahr?"
     "|Entschuldigung, mach weiter.|Nein, erzähl weiter.|Schon gut, rede weiter.|Bitte lies weiter."
     "|Ich wollte dich nicht unterbrechen, erzähl weiter.|Kannst du weitererzählen?"
     "|Mach mit der Geschichte weiter.|Hör nicht auf.|Nein, weiter.|Ich will den Rest hören."
-    "|Unfassbar.|Kein Wunder.|Ist ja irre.|Echt jetzt?|Sorry, ich musste niesen, erzähl nur.",
+    "|Unfassbar.|Kein Wunder.|Ist ja irre.|Echt jetzt?|Sorry, ich musste niesen, erzähl nur."
+    "|Oha.|Sieh mal einer an!|Leuchtet ein.|Das kann ich gut verstehen.|Jetzt wird's spannend!",
     "fr": "Vas-y.|Oh non !|C’est pas vrai !|Quelle histoire !|Oui, continue.|Et alors ?"
     "|Quelle fille courageuse !|C'est passionnant.|Je m'en doutais."
     "|Pardon, continue.|Non, continue.|Désolé, vas-y.|Ce n'est rien, continue.|Ça fait peur."
@@ -163,24 +164,25 @@ ENCOURAGEMENTS = {
     "|Perdón, sigue.|No, sigue.|No, continúe.|No pasa nada, continúa.|Sigue leyendo.|No pares."
     "|Sigue con la historia.|Por favor, no te detengas.|¿Puedes seguir, por favor?|¿Cómo termina?"
     "|Disculpe, continúe.|Cuéntame el resto.|¿Qué pasó después de eso?|Quiero saber el final."
-    "|Impresionante.|No me extraña.|Me alegro.",
+    "|Impresionante.|No me extraña.|Me alegro.|¡Órale!",
     "it": "Vai avanti.|Ma no!|Che peccato.|Sì, continua.|Non ci credo!|E poi?"
     "|Che tenerezza!|Questo non lo sapevo."
     "|Scusa, continua.|No, vai avanti.|Lascia stare, continua.|Non fermarti.|Ti prego, continua."
     "|Continua la storia.|Per favore continua a raccontare.|Puoi continuare?|Come va a finire?"
     "|Raccontami il resto.|Che cosa è successo dopo?|Non volevo interromperti, continua."
-    "|Stupendo!|Meno male.|Ah, ecco perché.",
+    "|Stupendo!|Meno male.|Ah, ecco perché.|Accidenti!|Figurati!",
     "nl": "Ga door.|Nee toch!|Wat leuk.|Vertel verder.|En toen?|Wat vreemd!|Dat klinkt spannend."
     "|Sorry, ga door.|Nee, ga maar verder.|Laat maar, vertel verder.|Hou niet op.|Lees verder."
     "|Alsjeblieft ga door.|Ga door met het verhaal.|Kun je verder vertellen?|Hoe loopt het af?"
     "|Sorry dat ik je onderbrak, ga verder.|Vertel me de rest.|Wat gebeurde er daarna?"
-    "|Prachtig.|Gelukkig maar.|Sorry, dat was de bel, ga maar door.",
+    "|Prachtig.|Gelukkig maar.|Sorry, dat was de bel, ga maar door."
+    "|Goh!|O ja?|Doe maar.|Ga je gang.|Meer graag.",
     "pt": "Continua.|Não acredito!|Que pena.|Conta mais.|E depois?|Que loucura!"
     "|Faz todo o sentido."
     "|Desculpa, continua.|Não, continua.|Não, continue.|Deixa lá, continua.|Não pare.|Prossiga."
     "|Continua a história.|Por favor, conta mais.|Pode continuar, por favor.|Como é que acaba?"
     "|Não queria interromper, continua.|Conta o resto.|O que aconteceu depois disso?"
-    "|Fantástico!|Ainda bem.|Ui, que medo.",
+    "|Fantástico!|Ainda bem.|Ui, que medo.|Caramba!",
 }
 MEANT = {
     "en": "Go back.|No.|No, not that one.|Tell me the time.|Tell me more about cats.|What is that?"
