@@ -143,6 +143,11 @@ class ToolServerItem:
 Item = MessageItem | FunctionCallItem | FunctionOutputItem | ToolServerItem
 
 
+def is_hidden_call(item: Item) -> bool:
+    """Whether it is a call that the client is not told about."""
+    return isinstance(item, FunctionCallItem) and item.server is not None and not item.server.shown
+
+
 def text_chars(item: Item) -> int:
     """How much text it holds."""
     match item:

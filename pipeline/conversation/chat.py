@@ -16,6 +16,7 @@ from pipeline.items import (
     FunctionOutputItem,
     Item,
     MessageItem,
+    is_hidden_call,
     text_chars,
 )
 from pipeline.spoken.length import word_ends
@@ -59,6 +60,8 @@ class Chat:
         self._next: dict[str | None, str | None] = {None: None}
         self._previous: dict[str | None, str | None] = {None: None}
         """Links that order the items; ``None`` is before the first and after the last."""
+        self._hidden: set[str] = set()
+        """Ids of the items that the client is not told about."""
         self._media: set[str] = set()
         """Ids of the items with audio or pictures."""
         self.text_chars = 0
@@ -107,10 +110,15 @@ class Chat:
         return self._items[item_id]
 
     def previous_id(self, item_id: str) -> str | None:
-        return self._previous[self.get(item_id).id]
+        """The id of the item before it that the client knows."""
+        previous = self._previous[self.get(item_id).id]
+        while previous in self._hidden:
+            previous = self._previous[previous]
+        return previous
 
-    def add(self, item: Item, after: str | None = None) -> str | None:
-        """Append ``item``, or insert it after ``after``; returns the id before it.
+    def add(self, item: Item, after: str | None = None, *, hidden: bool = False) -> str | None:
+        """Append ``item``, or insert it after ``after``; returns its ``previous_id``. ``hidden``:
+        the client is not told, as of a hidden call.
 
         Raises ``UnknownItem`` for ``after`` and ``DuplicateItem`` for the item's own id.
         """
@@ -120,7 +128,9 @@ class Chat:
         if after is not None and after != previous:
             previous = None if after == self.ROOT else self.get(after).id
         self._insert(item, previous)
-        return previous
+        if hidden or is_hidden_call(item):
+            self._hidden.add(item.id)
+        return self.previous_id(item.id)
 
     def _insert(self, item: Item, previous: str | None) -> None:
         following = self._next[previous]
@@ -159,6 +169,7 @@ class Chat:
         self.text_chars -= text_chars(self.get(item_id))
         self._limits.pop(item_id, None)
         self._media.discard(item_id)
+        self._hidden.discard(item_id)
         if item_id == self._forgotten:
             self._forgotten = self._previous[item_id]
         del self._items[item_id]
@@ -180,14 +191,14 @@ class Chat:
         self.put(replace(item, parts=tuple(cut(part, heard_seconds) for part in spoken)))
 
     def drop_oldest(self, count: int) -> list[str]:
-        """Delete the first ``count`` items, and outputs whose calls are among them; returns their
-        ids. The model's context has most likely dropped them long ago."""
+        """Delete the first ``count`` items, and outputs whose calls are among them; returns the
+        ids that the client knows. The model's context has most likely dropped them long ago."""
         items = self.items
         while count < len(items) and isinstance(items[count], FunctionOutputItem):
             count += 1
-        dropped = [item.id for item in items[:count]]
-        for item_id in dropped:
-            self.delete(item_id)
+        dropped = [item.id for item in items[:count] if item.id not in self._hidden]
+        for item in items[:count]:
+            self.delete(item.id)
         return dropped
 
     def forget_before(self, item_id: str) -> None:

@@ -63,17 +63,17 @@ class ItemEditor:
 
     def note(self, item: Item, *, hidden: bool = False) -> None:
         """Append an item of the server's own. ``hidden``: the client is not told."""
-        self._bus.publish(ItemAdded(item, self.append(item), hidden))
+        self._bus.publish(ItemAdded(item, self.append(item, hidden=hidden), hidden))
 
-    def append(self, item: Item, after: str | None = None) -> str | None:
+    def append(self, item: Item, after: str | None = None, *, hidden: bool = False) -> str | None:
         """Append an item, or insert it after ``after`` if that still exists; returns the id before
         it. If the conversation is full, drop several of its oldest items at once, to leave room for
         the client's items, too."""
         self._make_room()
         try:
-            return self._chat.add(item, after)
+            return self._chat.add(item, after, hidden=hidden)
         except UnknownItem:
-            return self._chat.add(item)
+            return self._chat.add(item, hidden=hidden)
 
     def update(self, item: OutputItem | ToolServerItem) -> None:
         """Replace an item, unless the client has deleted it."""

@@ -91,7 +91,7 @@ from pipeline.realtime.responses import Response
 from pipeline.realtime.retrieval import retrieved_items
 from pipeline.realtime.session_config import EffectiveSession, SessionDefaults
 from pipeline.realtime.shapes import nearest, read
-from pipeline.realtime.tool_servers import ServerCallStream, is_hidden, show_listing
+from pipeline.realtime.tool_servers import ServerCallStream, show_listing
 from pipeline.realtime.transcripts import Transcripts
 from pipeline.realtime.wire import ClientMessage, WireError, invalid, samples_of
 from pipeline.turn_record import TurnRecord
@@ -167,8 +167,6 @@ class RealtimeConnection:
         self._responses: dict[str, Response] = {}
         self._server_calls: dict[str, ServerCallStream] = {}
         """Calls of tool servers that are not over."""
-        self._hidden: dict[str, str | None] = {}
-        """Items hidden from the client -> the item before each."""
         self._transcripts = Transcripts(self._send)
         self._handlers: dict[str, Callable[[ClientMessage], list[Command]]] = {
             wire.APPEND: self._append,
@@ -329,8 +327,6 @@ class RealtimeConnection:
         elif response := self._responses.get(event.reply_id):
             match event:
                 case ReplyItemStarted():
-                    if is_hidden(event.item):
-                        self._hidden[event.item.id] = event.previous_item_id
                     response.start_item(event)
                 case ReplyItemFinished():
                     response.finish_item(event)
@@ -351,8 +347,6 @@ class RealtimeConnection:
     def _apply_item(self, event: ItemAdded | ItemDeleted | ItemRetrieved | ItemTruncated) -> None:
         match event:
             case ItemAdded(hidden=True):
-                self._hidden[event.item.id] = event.previous_item_id
-            case ItemDeleted() if event.item_id in self._hidden:
                 pass
             case ItemAdded():
                 for kind in ("added", "done"):
@@ -386,8 +380,6 @@ class RealtimeConnection:
     # --- outbox ------------------------------------------------------------------------------
 
     def _send(self, kind: str, /, **fields: Any) -> None:
-        while (before := fields.get("previous_item_id")) in self._hidden:
-            fields["previous_item_id"] = self._hidden[before]
         message = {"type": kind, "event_id": self._new_id("event"), **fields}
         self._outbox.append(wire.encode(message))
 

@@ -22,10 +22,10 @@ from pipeline.events import (
     ReplyStarted,
     ReplyText,
 )
-from pipeline.items import AudioPart, FunctionCallItem, MessageItem, TextPart
+from pipeline.items import AudioPart, FunctionCallItem, MessageItem, TextPart, is_hidden_call
 from pipeline.messages import Usage
 from pipeline.realtime.items import item_to_wire
-from pipeline.realtime.tool_servers import ServerCallStream, is_hidden
+from pipeline.realtime.tool_servers import ServerCallStream
 from pipeline.realtime.wire import Send, base64_text, bytes_of, pieces, shown_format
 from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, TurnRecord, as_metadata, turn_latency
 
@@ -73,7 +73,7 @@ class Response:
         item = event.item
         if item.id in self._open or item.id in self._done:
             return
-        if is_hidden(item):
+        if is_hidden_call(item):
             self._hidden.append(event.output_index)
             return
         before = sum(index < event.output_index for index in self._hidden)

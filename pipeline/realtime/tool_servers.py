@@ -109,11 +109,6 @@ def is_header(name: str, value: str) -> bool:
     return bool(is_name) and value.isascii() and value.isprintable() and value == value.strip()
 
 
-def is_hidden(item: OutputItem) -> bool:
-    """Whether ``item`` is a call hidden from the client."""
-    return isinstance(item, FunctionCallItem) and item.server is not None and not item.server.shown
-
-
 def show_listing(event: ToolListing, send: Send) -> None:
     """Send that a server's tools are being listed, are known, or cannot be listed."""
     item, status = event.item, event.item.status

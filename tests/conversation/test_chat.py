@@ -70,6 +70,17 @@ CHANGES = st.lists(
 )
 
 
+def test_a_client_is_told_of_no_hidden_item_before_another() -> None:
+    chat = Chat()
+    chat.add(user("a"))
+    chat.add(OUTPUTS[0], hidden=True)
+    assert chat.add(user("b"), after="a") == "a"
+    assert chat.add(user("c")) == "b"
+    chat.delete("b")
+    assert chat.previous_id("c") == "a"
+    assert chat.drop_oldest(3) == ["a", "c"]
+
+
 @given(CHANGES)
 def test_any_changes_match_a_plain_list(changes: list[tuple[Any, ...]]) -> None:
     chat, plain, forgotten = Chat(), list[MessageItem](), set[str]()
