@@ -65,6 +65,7 @@ FRACTIONS = (
 _END = r"(?:\s?[ap]\.?m\.?|\s?(?:km|m|cm|kg|g|°C|°F|°|%)|[kKMBT]\b|bn\b|\s(?:[mb]|tr)illion\b)?"
 
 RANGES = (
+    rule(r"(?<=\d)(?<!\b0)x(?=\d)", " by "),
     rule(
         rf"(?<![\w.,-])((?:[$€£¥₹]\s?)?{{n}}{_END}|\d\d?:\d\d{_END})\s?[–—]\s?(?=[$€£¥₹]?\d)",
         r"\1 to ",
@@ -89,6 +90,7 @@ def _power(match: re.Match[str]) -> str:
 
 
 MINUS = (
+    rule(r"(?<=\bUTC|\bGMT)\s?[-–](?=\d)", " minus "),
     rule(r"(?<![\w.,])(\d+)\s?[-–]\s?(?=\d+[xX]\s(?:a\s|[a-z]{2}))", r"\1 to "),
     rule(rf"(?<![\w.,])(\d+(?:\.\d+)?)[xX](?!\w){NO_FACTOR}", lambda m: f"{number(m[1])} times"),
     rule(r"(?<!\w)~\s?(?=[$€£¥₹]?\d)", "about "),
@@ -112,7 +114,6 @@ SUMS = (
     rule(r"(?<!\w)>\s?(?=\d)", "more than "),
     rule(r"(?<=\d)\s?[×·]\s?(?=[\d(])|(?<=[\w)])\s[×·]\s(?=[\w(])|(?<=[\w)])×(?=[\w(])", " times "),
     rule(r"(?<=\d)\sx\s(?=\d)", " times "),
-    rule(r"(?<=\d)(?<!\b0)x(?=\d)", " by "),
     rule(r"(?<=[\w)])\s?÷\s?(?=[\w(])|(?<=\d)\s/\s(?=\d)", " divided by "),
     rule(r"\s*±\s*", " plus or minus "),
     rule(r"√\s?\(?(?=\w)", "the square root of "),

@@ -71,19 +71,23 @@ class WordedAmounts:
             rule(r"(?<=\d)\s?[x×·⋅]\s?(?=\d)", f" {self._w.signs['×']} "),
             rule(rf"(?<=\d)\s?[x×](?!\w){NO_FACTOR}", f" {self._w.times} "),
             rule(rf"(?<!\w)~\s?(?=(?:{money})?\s?\d)", f"{self._w.signs['≈']} "),
+            rule(r"(?<=\bUTC|\bGMT)\s?[-–](?=\d)", f" {self._w.minus} "),
             minus(self._w.minus),
             rule(rf"(?<![^\s(=×÷+*/^<>≈~\"'])[-−](?=(?:{money})?\d)", f"{self._w.minus} "),
             rule(rf"(?<=\d)\s+[-−]\s+(?=\d)(?!{amount}\s?[^\W\d_]{{2}})", f" {self._w.minus} "),
             rule(
-                rf"(?<![\w.,-])({amount})\s?[–—-]\s?(?=(?:{money})?\s?{NUMERAL}(?![-–]))",
+                rf"(?<![\w.,-])({amount})\s?[–—-]\s?(?=(?:{money})?\s?{NUMERAL}(?![-–]\d))",
                 rf"\1 {self._w.to} ",
             ),
         )
 
-    def _several(self, number: str, one: str, several: str, large: str = "") -> str:
-        """ "deux euros", "deux millions d'euros"."""
+    def _several(
+        self, number: str, one: str, several: str, large: str = "", single: str = ""
+    ) -> str:
+        """ "deux euros", "deux millions d'euros". ``single``: one million."""
         words = self._numerals.number(number, self._numerals.one(large) if large else one)
         words = f"{words} {large}" if large else words
+        words = single if single and number == "1" else words
         counts_of = re.search(r"[mb]il(?:l?i|l[óo]|h[ãõ])\w*$", words)
         return f"{words} {self._of(several) if counts_of else several}"
 
@@ -120,7 +124,8 @@ class WordedAmounts:
         amount = re.sub(r"^(\d{1,3}),(\d{3})$", r"\1.\2", amount)  # no money has 3 decimals
         amount = re.sub(r"\.(\d\d)$", r",\1", amount)
         if large:
-            return self._several(amount, one, several, self._large(large))
+            single, large = self._w.units.get(large.rstrip("."), ("", large))
+            return self._several(amount, one, several, large, single)
         whole, _, part = amount.rpartition(",") if "," in amount else (amount, "", "")
         if len(part) != 2 or (whole == "0" and sign not in _WITH_CENTS):
             return one if amount == "1" else self._several(amount, one, several)
@@ -129,10 +134,6 @@ class WordedAmounts:
         if whole == "0" and int(part):
             return f"{cents} {self._w.cents_alone}"
         return words if part == "00" else f"{words}{self._w.cents}{cents}"
-
-    def _large(self, word: str) -> str:
-        names = self._w.units.get(word.rstrip("."))
-        return names[1] if names else word
 
     def _rate(self, match: re.Match[str]) -> str:
         """ "4 €/kg" -> "vier Euro pro Kilogramm"."""

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.quick
 
 CASES = {
     "de": [
+        ("2-3-mal täglich, UTC-5", "zwei bis dreimal täglich, UTC minus fünf"),
+        ("1 Mio. €", "eine Million Euro"),
         ("5 Mio. €–10 Mio. €, 3·4", "fünf Millionen Euro bis zehn Millionen Euro, drei mal vier"),
         ("1/2 Stunde, ½ Tasse", "eine halbe Stunde, eine halbe Tasse"),
         ("1,79 €/l, 1 €/kg", "ein Euro neunundsiebzig pro Liter, ein Euro pro Kilogramm"),
@@ -244,6 +246,7 @@ CASES = {
         ("$E = mc^2$", "E igual a m c al cuadrado"),
     ],
     "it": [
+        ("1 mln €", "un milione di euro"),
         ("€ 5 mila, 5 mln €, ½ tazza", "cinque mila euro, cinque milioni di euro, mezza tazza"),
         ("1 canzone, 1 foto, 1 cane", "una canzone, una foto, un cane"),
         ("nel 2023", "nel duemilaventitré"),
