@@ -135,12 +135,15 @@ def _with_outputs(items: Sequence[Item]) -> Iterator[Item]:
             if item.call_id in called and item.id not in used:
                 yield item
             continue
-        yield item
         if isinstance(item, FunctionCallItem):
+            if any(call.call_id == item.call_id for call in waiting):
+                item = replace(item, call_id=item.id)  # each output must name one call
             waiting.append(item)
+        yield item
         if not isinstance(after, FunctionCallItem):
             for call in waiting:
-                yield outputs.get(call.id) or FunctionOutputItem("", call.call_id, NO_OUTPUT)
+                output = outputs.get(call.id) or FunctionOutputItem("", "", NO_OUTPUT)
+                yield replace(output, call_id=call.call_id)
                 called.add(call.call_id)
             waiting.clear()
 

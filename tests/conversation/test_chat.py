@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline.conversation.chat import Chat, DuplicateItem, TooShort, UnknownItem
 from pipeline.conversation.prompt import NO_OUTPUT, prompt
 from pipeline.conversation.reply_prompts import awaits_an_answer
-from pipeline.engines.llm.template_messages import Capabilities, adapted
+from pipeline.engines.llm.template_messages import STRICT, Capabilities, adapted
 from pipeline.errors import PromptTooLong
 from pipeline.items import (
     AudioPart,
@@ -315,10 +315,9 @@ def test_calls_with_the_same_id_keep_their_own_outputs() -> None:
     items = (user("a"), calls[0], outputs[0], answer("b", "Hm."), calls[1], outputs[1], outputs[2])
     told = [m.content for m in prompt("", (*items, calls[2])) if m.role == "tool"]
     assert told == ["tree 0", "tree 1", "tree 2", NO_OUTPUT]
-    told = [
-        m.content for m in prompt("", (user("a"), *calls[:2], *outputs[:2])) if m.role == "tool"
-    ]
-    assert told == ["tree 0", "tree 1"], "calls of one answer"
+    in_one_answer = adapted(prompt("", (user("a"), *calls[:2], *outputs[:2])), (), STRICT)
+    assert [m.role for m in in_one_answer][1:] == ["assistant", "tool"] * 2
+    assert [m.content for m in in_one_answer if m.role == "tool"] == ["tree 0", "tree 1"]
 
 
 def test_appending_items_never_changes_the_beginning_of_the_prompt() -> None:
