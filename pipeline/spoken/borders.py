@@ -165,6 +165,8 @@ _GERMAN_ADJECTIVE = re.compile(
 _STARTS_WITH_NUMBER = re.compile(r"[\W_]*(?:[0-9]|(?:[IVX]{2,}|[VX])\b)")
 _GOES_ON = re.compile(r"[\W_]*[0-9a-zà-ÿ]|[-–—+&/]|(?:[IVX]{2,}|[VX])\b")
 """A text that begins so is no new sentence."""
+_PARTICLE = re.compile(r"à|d[aeiou]|del|della|de[nr]|el|il|l[ae]|pro|v[ao]n")
+"""In languages other than English, words that the next one belongs to."""
 _NAME = re.compile(r"[\W_]*[A-Z][^\W\d_]*")
 
 
@@ -263,7 +265,7 @@ def _between(core: str, after: str, *, english: bool) -> Border | None:
             return Border.PART
         return None if counted else Border.TORN
     if not english:
-        return Border.WORD
+        return Border.TORN if _PARTICLE.fullmatch(last) else Border.WORD
     last, first = last.replace("’", "'"), first.replace("’", "'")
     if last in OBJECTS and first in PLACING | JOINING:
         return Border.PHRASE

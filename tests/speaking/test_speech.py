@@ -283,10 +283,12 @@ def test_no_piece_ends_at_an_abbreviation(language: str, longest: int) -> None:
         ("de", "Ruf ihn bitte an, Tel.: 0 30 / 12 34 56, und nenn den Code: 4829."),
         ("es", "Esto pasó en nuestro siglo XXI."),
         ("it", "Questo è già il XXI secolo."),
+        ("nl", "Ja, daar woont mevr. de Vries nu."),
+        ("de", "Das kostet uns 3 € pro m² im Jahr."),
         ("en", "The answer to that is 10 sq ft I guess."),
     ],
 )
-def test_no_piece_ends_within_a_number_and_what_it_counts(language: str, text: str) -> None:
+def test_no_piece_ends_within_a_name_or_a_count(language: str, text: str) -> None:
     taken = pieces(*text, longest_letters=0, language=language)
     assert [word for p in taken for word in words(p.spoken)] == words(speakable(text, language))
 
