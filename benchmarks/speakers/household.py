@@ -11,7 +11,7 @@ television at ``--db`` relative to the people's level, in turns of 2 to 12 s wit
 0.4 s.
 
 What a person says counts as answered if a turn with words covers half of it. A turn with words that
-covers half of no such utterance is the television's.
+covers half of no such utterance, and is not itself half of one, is the television's.
 """
 
 from __future__ import annotations
@@ -172,7 +172,10 @@ def score(at_home: HouseholdScene, log: Sequence[Published], count: Count) -> No
         count.answered += bool(names)
         count.named_wrongly += bool(names) and not {name, "", None} & set(names)
     count.television += sum(
-        all(_shared(turn, span) < COVERED * _length(span) for _, span in at_home.said)
+        all(
+            _shared(turn, span) < COVERED * min(_length(span), _length(turn))
+            for _, span in at_home.said
+        )
         for turn, _ in turns
     )
 
