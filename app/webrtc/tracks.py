@@ -21,7 +21,8 @@ FRAME_S = FRAME_SAMPLES / RATE
 LATE_S = 1.0
 """After a longer stall the track continues from now; after a shorter one it catches up."""
 MOST_PAUSE = RATE
-"""Most samples left out while nobody speaks (DTX); more: it was muted. Under a packet: jitter."""
+"""A longer gap in the timestamps is a muted sender; one shorter than a packet is jitter; any other
+is a pause, in which the sender sends nothing (DTX)."""
 FADE = 0.5
 """A lost packet is replaced by the one before it times this factor; several fade out."""
 
