@@ -32,7 +32,7 @@ class ThoughtHabits:
 
 
 class ChatAnswer:
-    """``request``: as it is sent, with more tokens for a model that needs them for its thoughts."""
+    """One answer as it arrives. ``request``: as it is sent, with more tokens for thoughts."""
 
     def __init__(self, request: UrlRequest, habits: ThoughtHabits) -> None:
         self.request = request
@@ -60,10 +60,10 @@ class ChatAnswer:
 
     @property
     def lacks_words(self) -> bool:
-        """Whether its tokens were used up before it began, for the first time."""
-        nothing = not (self._part_count or self._reader.calls)
-        waits = not (self._habits.need_tokens or self.request.forced)
-        return self.finish_reason == "length" and nothing and waits
+        """Whether thoughts used up its tokens, which this model was not known to need."""
+        if self._habits.need_tokens or self.request.forced:
+            return False
+        return self.finish_reason == "length" and not (self._part_count or self._reader.calls)
 
     @property
     def lacks_call(self) -> bool:
