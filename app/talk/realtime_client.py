@@ -158,8 +158,9 @@ class RealtimeClient:
         )
         await self._expect("session.updated")
 
-    async def speak(self, pcm: Pcm, speech_end: int) -> SpokenTurn:
-        """Play ``pcm`` (int16 at ``RATE``) in real time, then stream room tone and listen.
+    async def speak(self, pcm: Pcm, speech_end: int, *, to_end: bool = True) -> SpokenTurn:
+        """Play ``pcm`` (int16 at ``RATE``) in real time, then stream room tone and listen: to the
+        end of the answer, or only to its first sound.
 
         ``speech_end``: index after the last sample of speech. Raises ``TurnFailed``.
         """
@@ -168,7 +169,7 @@ class RealtimeClient:
         turn = SpokenTurn(speech_end_at=began + speech_end / RATE)
         try:
             async with asyncio.timeout(len(pcm) / RATE + TURN_TIMEOUT_S):
-                await self._converse(turn, pcm, began)
+                await self._converse(turn, pcm, began, to_end)
         except TimeoutError:
             raise TurnFailed(
                 "The server did not answer",
@@ -177,11 +178,11 @@ class RealtimeClient:
             ) from None
         return turn
 
-    async def _converse(self, turn: SpokenTurn, pcm: Pcm, began: float) -> None:
+    async def _converse(self, turn: SpokenTurn, pcm: Pcm, began: float, to_end: bool) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 microphone = group.create_task(self._microphone(pcm, began))
-                await self._listen(turn)
+                await self._listen(turn, to_end)
                 microphone.cancel()
         except* TurnFailed as failed:
             raise failed.exceptions[0] from None
@@ -198,15 +199,15 @@ class RealtimeClient:
             audio = base64.b64encode(pcm_to_bytes(chunk)).decode()
             await self._send({"type": "input_audio_buffer.append", "audio": audio})
 
-    async def _listen(self, turn: SpokenTurn) -> None:
-        """Follow the turn to the end of the answer to its last words.
+    async def _listen(self, turn: SpokenTurn, to_end: bool) -> None:
+        """Follow the turn to the end of the answer to its last words, or to its first sound.
 
         An answer that begins before the speech ends, or that more speech interrupts, was too early.
         If no other answer follows, it counts as a cut-off without a latency.
         """
         now = asyncio.get_running_loop().time
         premature = busy = False
-        while True:
+        while to_end or turn.voice_to_voice_ms is None:
             patience = turn.speech_end_at + LAST_ANSWER_S if premature and not busy else None
             try:
                 async with asyncio.timeout_at(patience):

@@ -98,25 +98,29 @@ async def play(
     *,
     first: bool = False,
     cue: Path | None = None,
+    to_end: bool = True,
 ) -> list[Row]:
     """Say the takes in conversations of ``TURNS_PER_CONVERSATION``; returns a row for each turn.
 
-    ``cue``: the file that tells a scripted recogniser the words. A turn that fails has no latency;
-    the rest continue in a new conversation. Raises ``NoServer``.
+    ``to_end``: listen to whole answers, whose stages are told at their end, or to their first
+    sound. ``cue``: the file that tells a scripted recogniser the words. A turn that fails has no
+    latency; the rest continue in a new conversation. Raises ``NoServer``.
     """
     rows: list[Row] = []
     while len(rows) < len(takes):
         async with connect(url) as client:
             await client.configure()
             for take in takes[len(rows) :][:TURNS_PER_CONVERSATION]:
-                rows.append(await _turn(client, take, first, cue))
+                rows.append(await _turn(client, take, first, cue, to_end))
                 advance()
                 if rows[-1]["failure"]:
                     break
     return rows
 
 
-async def _turn(client: RealtimeClient, take: Take, first: bool, cue: Path | None) -> Row:
+async def _turn(
+    client: RealtimeClient, take: Take, first: bool, cue: Path | None, to_end: bool
+) -> Row:
     began_at = time.monotonic()
     if cue:
         words = [
@@ -125,7 +129,7 @@ async def _turn(client: RealtimeClient, take: Take, first: bool, cue: Path | Non
         write_cue(cue, words)
     turn, failure = SpokenTurn(speech_end_at=began_at), ""
     try:
-        turn = await client.speak(take.pcm, take.end)
+        turn = await client.speak(take.pcm, take.end, to_end=to_end)
     except TurnFailed as error:
         failure = str(error)
     ms = {VOICE_TO_VOICE: turn.voice_to_voice_ms, **turn.stages_ms}
