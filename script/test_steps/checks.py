@@ -31,8 +31,10 @@ class CheckCommand:
             check=False,
         )
         verdict = "FAILED" if process.returncode else "ok"
-        line = f"{self.name:<30} {verdict:<6} {time.monotonic() - began:5.1f} s"
-        return not process.returncode, f"{line}\n{process.stdout}" if process.returncode else line
+        line = f"{self.name:<22} {verdict:<6} {time.monotonic() - began:5.0f} s"
+        if process.returncode:
+            return False, f"{line}\n{process.stdout}"
+        return True, f"{line}  {process.stdout.rstrip().rpartition(chr(10))[2].strip(' =')}"
 
 
 CHECKS = (
@@ -54,6 +56,15 @@ WORKSTATION_MODULES = ("nemo", "qwen_tts", "torch")
 TWO_AT_ONCE = ("-n", "2", "--dist", "loadfile")
 """More workers would disturb tests that run in real time."""
 
+UNTIMED = tuple(
+    f"tests/{folder}"
+    for folder in ("benchmarks", "echo", "engines", "hearing", "session", "speaking")
+)
+"""Folders without tests in real time: they yield to all others."""
+
+UNTIMED_TESTS = CheckCommand("untimed tests", ["pytest", "-q", *TWO_AT_ONCE, *UNTIMED])
+TIMED_TESTS = (*TWO_AT_ONCE, *(f"--ignore={folder}" for folder in UNTIMED))
+
 
 QUICK = ("-m", "quick and not (engines or clients or machine)")
 """Selects modules marked ``quick``, without single tests that have another of these marks."""
@@ -65,19 +76,22 @@ def run_quick(place: Place, pytest_arguments: Sequence[str], cores: int) -> int:
     quick = [str(place.venv / "bin" / "pytest"), *QUICK]
     if pytest_arguments:
         return subprocess.run([*quick, *pytest_arguments], check=False).returncode
-    tests, faults = _beside_checks(place, [*quick, "-n", str(cores), "--dist", "loadfile"])
+    quick += ["-n", str(cores), "--dist", "loadfile"]
+    tests, faults = _beside_checks(place, quick, CHECKS)
     return tests or int(bool(faults))
 
 
-def _beside_checks(place: Place, pytest: Sequence[str]) -> tuple[int, list[str]]:
+def _beside_checks(
+    place: Place, pytest: Sequence[str], checks: Sequence[CheckCommand]
+) -> tuple[int, list[str]]:
     """The exit code of the tests, and which of the checks that run beside them fail."""
     with ThreadPoolExecutor(1) as beside:
-        checking = beside.submit(lambda: [check.run(place) for check in CHECKS])
+        checking = beside.submit(lambda: [check.run(place) for check in checks])
         tests = subprocess.run(pytest, cwd=place.root, check=False).returncode
         results = checking.result()
     print(*(text for _, text in results), sep="\n")
     return tests, [
-        check.name for check, (passes, _) in zip(CHECKS, results, strict=True) if not passes
+        check.name for check, (passes, _) in zip(checks, results, strict=True) if not passes
     ]
 
 
@@ -108,7 +122,8 @@ def run(place: Place, pytest_arguments: Sequence[str], missing: Sequence[str]) -
     elif absent:
         print(f"Tests that need {' and '.join(absent)} are skipped.")
         print("  To run them: script/test --workstation    (--plan says how much that fetches)")
-    tests, failing = _beside_checks(place, [pytest, *TWO_AT_ONCE])
+    timed = [pytest, *TIMED_TESTS]
+    tests, failing = _beside_checks(place, timed, (UNTIMED_TESTS, *CHECKS))
     if faults := [*failing, *faults]:
         print(f"Failed beside the tests: {', '.join(faults)}")
     return tests or (1 if faults else 0)

@@ -163,7 +163,9 @@ class TestChecks:
         called = self.calls(place)
         assert {"ruff check", "ruff format --check", "mypy "} <= set(called)
         assert "reachy-voice config schema --check" in called
-        assert " ".join(["pytest", *checks.TWO_AT_ONCE]) in called
+        assert " ".join(["pytest", *checks.TIMED_TESTS]) in called
+        assert " ".join(checks.UNTIMED_TESTS.command) in called
+        assert all(Path(folder).is_dir() for folder in checks.UNTIMED)
 
     def test_every_failure_is_reported(
         self, place: Place, tools: Path, capfd: pytest.CaptureFixture[str]

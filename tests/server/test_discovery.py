@@ -179,8 +179,8 @@ async def test_invalid_addresses_are_ignored() -> None:
     """A robot that started without a network writes 127.0.0.1."""
     texts = ("", "nonsense", "0.0.0.0", "127.0.0.1", "fe80::1%x")
     async with AsyncExitStack() as stack:
-        for number, text in enumerate(texts):
-            await stack.enter_async_context(robot(f"odd-{number}", 8000, address=text))
+        robots = [robot(f"odd-{number}", 8000, address=text) for number, text in enumerate(texts)]
+        await asyncio.gather(*map(stack.enter_async_context, robots))
         found = await find(SERVICE, LOOK_S, HERE, enough=len(texts))
     assert [one.addresses for one in found] == [()] * len(texts)
 
