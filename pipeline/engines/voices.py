@@ -6,10 +6,13 @@ The numbers are for the engine ``resemblyzer``, from ``benchmarks.speakers`` and
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import Embedding
@@ -30,6 +33,13 @@ FAR = 0.65
 """A voice with a lower cosine is surely a stranger's, and is remembered."""
 NEARER = 0.04
 """By how much the cosine with the person must exceed that with anybody else."""
+AS_LOUD = 0.04
+"""By how much less a turn must be like a person if it is as loud as people's newest turns, while
+strangers' are softer, as a television's often are. It is then not said whose it is."""
+SOFTER_DB, FARTHER_DB = 4.0, 6.0
+"""How much softer than people's turns it may be, and how much softer strangers' must be."""
+LEVELS = 8
+"""How many of the newest turns count for that."""
 SAME_STRANGER = 0.8
 """Voices with a higher cosine count as one stranger's."""
 MOST_STRANGERS = 24
@@ -61,13 +71,17 @@ class Person:
 
 def speech_in(pcm: Pcm) -> Pcm:
     """``pcm`` (16 kHz) without its pauses and without sound far softer than the rest."""
-    frames = pcm[: len(pcm) // _FRAME * _FRAME].reshape(-1, _FRAME).astype(np.float32)
-    if not len(frames):
+    db = _frames_db(pcm)
+    if not len(db):
         return pcm[:0]
-    db = 10 * np.log10((frames**2).mean(axis=1) + 1.0)
     loud = db > np.percentile(db, 95) - _NEAR_DB
     kept = np.convolve(loud, np.ones(2 * _AROUND + 1), "same")[: len(loud)] > 0
-    return pcm[: len(frames) * _FRAME][np.repeat(kept, _FRAME)]
+    return pcm[: len(db) * _FRAME][np.repeat(kept, _FRAME)]
+
+
+def _frames_db(pcm: Pcm) -> NDArray[np.floating]:
+    frames = pcm[: len(pcm) // _FRAME * _FRAME].reshape(-1, _FRAME).astype(np.float32)
+    return np.asarray(10 * np.log10((frames**2).mean(axis=1) + 1.0))
 
 
 class Strangers:
@@ -79,35 +93,55 @@ class Strangers:
         self._people: Sequence[Person] = ()
         self._sums: list[Embedding] = []
         """For each stranger, the sum of the embeddings."""
+        self._known_db: deque[float] = deque(maxlen=LEVELS)
+        self._strange_db: deque[float] = deque(maxlen=LEVELS)
+        """How loud people's turns were, and strangers'."""
         self._turn: object = None
-        self._nobody: Embedding | None = None
-        """The newest embedding of that turn, if it is surely a stranger's."""
+        self._sure: tuple[Embedding | None, float] | None = None
+        """What is remembered of that turn when the next begins, if it is sure whose it is: a
+        stranger's voice, or ``None`` for a person's, and how loud it is."""
 
     def name(
-        self, people: Sequence[Person], embedding: Embedding, speech_s: float, turn: object
+        self, people: Sequence[Person], embedding: Embedding, speech: Pcm, turn: object
     ) -> str | None:
-        """The name of the person whose voice it is; empty: a stranger's; ``None``: that of one of
-        two people who sound alike. ``turn``: identifies the turn; a turn's own voice is not
-        compared with itself."""
+        """The name of the person whose voice it is; empty: a stranger's; ``None``: that of a person
+        who cannot be told from another. ``speech``: what ``embedding`` was made of, 16 kHz.
+        ``turn``: identifies the turn; a turn's own voice is not compared with itself."""
         if people is not self._people:  # a stranger may have been enrolled
-            self._people, self._sums, self._nobody = people, [], None
+            self._people, self._sums, self._sure = people, [], None
         if turn is not self._turn:
             self._remember()
-        self._turn, self._nobody = turn, None
+        self._turn, self._sure = turn, None
         seconds, cosines = zip(*LIKENESS, strict=True)
-        least = np.interp(speech_s, seconds, cosines)
+        least = np.interp(len(speech) / LISTEN_RATE, seconds, cosines)
+        speech_db = float(np.percentile(_frames_db(speech), 80))
         likenesses = sorted((float(each.voice @ embedding), each.name) for each in people)
         likeness, name = likenesses[-1]
         strangest = max((float(_unit(each) @ embedding) for each in self._sums), default=-1.0)
-        if likeness >= max(least, strangest + NEARER):
-            is_clear = all(other <= likeness - NEARER for other, _ in likenesses[:-1])
-            return name if is_clear else None
-        if likeness < FAR:
-            self._nobody = embedding
-        return ""
+        if likeness < max(least - AS_LOUD, strangest + NEARER):
+            if likeness < FAR:
+                self._sure = embedding, speech_db
+            return ""
+        if likeness < least:
+            return None if self._as_loud_as_people(speech_db) else ""
+        self._sure = None, speech_db
+        is_clear = all(other <= likeness - NEARER for other, _ in likenesses[:-1])
+        return name if is_clear else None
+
+    def _as_loud_as_people(self, speech_db: float) -> bool:
+        """As loud as people's newest turns, while strangers' were softer."""
+        if not self._known_db:
+            return False
+        people_db = median(self._known_db)
+        strange_db = median(self._strange_db or [people_db - FARTHER_DB])
+        return speech_db >= people_db - SOFTER_DB and strange_db <= people_db - FARTHER_DB
 
     def _remember(self) -> None:
-        if (voice := self._nobody) is None:
+        if self._sure is None:
+            return
+        voice, speech_db = self._sure
+        (self._known_db if voice is None else self._strange_db).append(speech_db)
+        if voice is None:
             return
         for number, each in enumerate(self._sums):
             if _unit(each) @ voice >= SAME_STRANGER:

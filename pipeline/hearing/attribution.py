@@ -34,9 +34,8 @@ async def attributed(context: SessionContext, recognition: Recognition, work: Wo
 async def _speaker(context: SessionContext, pcm: Pcm, work: Work, turn: object) -> str | None:
     """See ``Transcript``. ``None`` also if the engine fails: the user is answered all the same."""
     speech = speech_in(pcm)[-int(MOST_S * LISTEN_RATE) :]
-    speech_s = len(speech) / LISTEN_RATE
     stages = context.stages
-    if stages.speaker is None or speech_s < LEAST_S:
+    if stages.speaker is None or len(speech) < LEAST_S * LISTEN_RATE:
         return None
     try:
         embedding = await stages.speaker.embed(speech, work)
@@ -46,4 +45,4 @@ async def _speaker(context: SessionContext, pcm: Pcm, work: Work, turn: object) 
         log.warning("it is not known who spoke: %s", error)
         return None
     people = stages.people
-    return context.strangers.name(people, embedding, speech_s, turn) if people else None
+    return context.strangers.name(people, embedding, speech, turn) if people else None
