@@ -18,7 +18,7 @@ from benchmarks.harness.virtual_engines import InlineVad
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
 from pipeline.bus import Bus, Published
 from pipeline.commands import AppendAudio, CreateResponse, SessionConfig
-from pipeline.engines.contract import Partial, Stt, Transcript, Utterance, WakeWord
+from pipeline.engines.contract import Partial, Transcript, Utterance, WakeWord
 from pipeline.engines.stages import Stages
 from pipeline.engines.stt import moonshine
 from pipeline.engines.vad import silero
@@ -42,7 +42,7 @@ LEAD_S = 3.0
 class InlineStt:
     """The real recogniser, without a worker. ``busy_s``: processor time."""
 
-    engine: Stt
+    engine: moonshine.Moonshine
     streams: bool = False
     languages: Sequence[str] = ("en",)
     busy_s: float = 0.0
@@ -50,6 +50,12 @@ class InlineStt:
 
     async def open(self, language: str, partials: bool, work: Work) -> InlineUtterance:
         return InlineUtterance(self, self.engine.open("en", False))
+
+    async def begins_with(self, pcm: Pcm, phrase: str, work: Work) -> bool:
+        began = time.process_time()
+        found = self.engine.begins_with(pcm, phrase)
+        self.busy_s += time.process_time() - began
+        return found
 
 
 @dataclass
@@ -122,7 +128,10 @@ class SleepEars:
         heard = sound[first : first + FIRST_WORDS + LISTEN_RATE * 3 // 10]
         utterance.feed(to_pcm(heard))
         calls = Calls(calls_of(self.wake, None), ())
-        return calls.begins(utterance.finish(Uncancelled()).text)
+        text = utterance.finish(Uncancelled()).text
+        return calls.begins(text) or any(
+            self.stt.engine.begins_with(to_pcm(heard), call) for call in calls.texts
+        )
 
 
 def ears(engine: str) -> SleepEars:

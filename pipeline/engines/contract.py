@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,8 @@ from pipeline.work import CancelToken
 class EngineInfo:
     """``window_samples``, ``least_movement_db`` and ``history_seconds``: see ``Vad``,
     ``TurnDetector``; ``streams``: see ``Stt``; ``rate`` in Hz and ``voices`` by name: see ``Tts``;
-    ``languages``: ISO 639-1, empty if the engine does not list them."""
+    ``languages``: ISO 639-1, empty if the engine does not list them; ``hears_phrases``: it is a
+    ``PhraseListener``."""
 
     window_samples: int = 0
     least_movement_db: float = 0.0
@@ -43,6 +44,7 @@ class EngineInfo:
     rate: int = 0
     voices: Sequence[str] = ()
     languages: Sequence[str] = ()
+    hears_phrases: bool = False
 
 
 def info_of(kind: Kind, engine: Any) -> EngineInfo:
@@ -53,7 +55,9 @@ def info_of(kind: Kind, engine: Any) -> EngineInfo:
         case Kind.TURN:
             return EngineInfo(history_seconds=engine.history_seconds)
         case Kind.STT:
-            return EngineInfo(streams=engine.streams, languages=tuple(engine.languages))
+            phrases = isinstance(engine, PhraseListener)
+            languages = tuple(engine.languages)
+            return EngineInfo(streams=engine.streams, languages=languages, hears_phrases=phrases)
         case Kind.TTS:
             rate, voices, languages = engine.rate, tuple(engine.voices), tuple(engine.languages)
             return EngineInfo(rate=rate, voices=voices, languages=languages)
@@ -164,6 +168,16 @@ class Stt(Protocol):
     def open(self, language: str, partials: bool) -> Utterance:
         """``language``: ISO 639-1, or empty for the model's default. ``partials``: whether
         ``feed`` must return partials; if not, it may return nothing and cost less."""
+        ...
+
+
+@runtime_checkable
+class PhraseListener(Protocol):
+    """A recogniser that can look for given words."""
+
+    def begins_with(self, pcm: Pcm, phrase: str) -> bool:
+        """Whether up to some seconds of sound begin with ``phrase``, however a transcript of them
+        would spell it."""
         ...
 
 

@@ -74,6 +74,13 @@ class SttStage(Protocol):
 
 
 @runtime_checkable
+class PhraseStage(Protocol):
+    """An ``SttStage`` that can look for given words (``contract.PhraseListener``)."""
+
+    async def begins_with(self, pcm: Pcm, phrase: str, work: Work) -> bool: ...
+
+
+@runtime_checkable
 class SpeakerStage(Protocol):
     async def embed(self, pcm: Pcm, work: Work) -> Embedding: ...
 

@@ -22,6 +22,7 @@ class Calls:
     """What the robot is called, and how it is sent to sleep."""
 
     def __init__(self, calls: Sequence[str], lexicons: Iterable[Lexicon]) -> None:
+        self.texts = calls
         self._calls = [_Spelt.of(call) for call in calls]
         names = tuple(name for call in calls for name in plain_words(call)[-1:])
         farewells = (_farewell(each, names) for each in lexicons if each.farewells)
@@ -35,9 +36,19 @@ class Calls:
         """The text after the call that it begins with; all of it, if there is none."""
         words = plain_words(text)
         rest = self._after_call(words)
-        for word in words[: len(words) - len(rest)] if rest else ():
-            text = text[text.lower().index(word) + len(word) :]
-        return text
+        return _after(text, words[: len(words) - len(rest)] if rest else ())
+
+    def corrected(self, text: str) -> str:
+        """``text``, whose first words are a misheard call, with the call in their place."""
+        words = plain_words(text)
+        if not words or self._after_call(words, len(words)) is not None:
+            return text
+        _, left, call = min(
+            (_share(words[:count], spelt.sounds), len(words) - count, call)
+            for call, spelt in zip(self.texts, self._calls, strict=True)
+            for count in range(1, min(len(words), spelt.words + 2) + 1)
+        )
+        return call + _after(text, words[: len(words) - left])
 
     def aside(self, text: str) -> Aside | None:
         """What the words are if they are no turn."""
@@ -72,6 +83,13 @@ def _farewell(lexicon: Lexicon, names: Sequence[str]) -> str:
     groups = (lexicon.before_farewells + after, lexicon.farewells, lexicon.farewells + after)
     before, farewell, later = ("|".join(_spaced(plain_words(p)) for p in g) for g in groups)
     return f"(?:{before})*(?:{farewell})(?:{later})*"
+
+
+def _after(text: str, words: Sequence[str]) -> str:
+    """The rest of ``text``, which begins with ``words``."""
+    for word in words:
+        text = text[text.lower().index(word) + len(word) :]
+    return text
 
 
 def _spaced(words: Sequence[str]) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pipeline.audio import samples_of
+from pipeline.audio import Pcm, samples_of
 from pipeline.context import SessionContext
+from pipeline.engines.stages import PhraseStage
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.keywords import Keywords
 from pipeline.hearing.listening import Listener
@@ -29,12 +30,15 @@ class FirstWords:
         calls: Calls,
         tell: Callable[[SleepUtterance, bool], None],
     ) -> None:
-        """``tell(utterance, called)``: whether its first words are a call."""
+        """``tell(utterance, called)``: whether its first words are a call, or sound like one
+        (``misheard``)."""
         self._context = context
         self._listener = listener
         self._calls = calls
         self._tell = tell
         self._task: asyncio.Task[None] | None = None
+        self.misheard = False
+        """Whether the newest call was known by its sound alone, and its words were others."""
 
     @property
     def busy(self) -> bool:
@@ -61,12 +65,25 @@ class FirstWords:
 
     async def _compare(self, utterance: SleepUtterance, recognition: Recognition) -> None:
         recognition.begin(self._context.tasks)
+        work = Work(Priority.SPECULATIVE)
+        self.misheard = False
         try:
-            transcript = await recognition.transcript(Work(Priority.SPECULATIVE))
+            transcript = await recognition.transcript(work)
             called = self._calls.begins(transcript.text)
+            if not called and transcript.text:
+                called = self.misheard = await self._sounds_called(recognition.audio.pcm, work)
         except ReachyVoiceError:  # while it fails, nobody would be understood either
             called = False
         finally:
             recognition.stop()
         self._task = None
         self._tell(utterance, called)
+
+    async def _sounds_called(self, pcm: Pcm, work: Work) -> bool:
+        stt = self._context.stages.stt
+        if not isinstance(stt, PhraseStage):
+            return False
+        for call in self._calls.texts:
+            if await stt.begins_with(pcm, call, work):
+                return True
+        return False

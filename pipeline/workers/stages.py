@@ -110,6 +110,11 @@ class WorkerStt(_WorkerStage):
     async def open(self, language: str, partials: bool, work: Work) -> _Utterance:
         return _Utterance(await self._worker.engine.open("open", language, partials, work=work))
 
+    async def begins_with(self, pcm: Pcm, phrase: str, work: Work) -> bool:
+        if not self._worker.known.hears_phrases:
+            return False
+        return bool(await self._worker.engine.call("begins_with", pcm, phrase, work=work))
+
 
 class WorkerSpeaker(_WorkerStage):
     async def embed(self, pcm: Pcm, work: Work) -> Embedding:

@@ -30,6 +30,7 @@ from pipeline.events import (
 )
 from pipeline.messages import Tool
 from pipeline.settings import Echo, SessionSettings, Wake
+from pipeline.work import Work
 from reachy_voice.testing import ScriptedLlm, ScriptedStt, ScriptedTts, scene
 from reachy_voice.testing.scene import VOICE, Scene
 from reachy_voice.testing.tape import Tape
@@ -85,6 +86,7 @@ def listen(
     settings: SessionSettings = WORD,
     config: SessionConfig = VOICE,
     stt: ScriptedStt | None = None,
+    ears: type[ScriptedStt] = ScriptedStt,
     llm: ScriptedLlm | None = None,
     **options: object,
 ) -> Told:
@@ -92,7 +94,7 @@ def listen(
     tape = Tape()
     for speech in speeches:
         tape.say(*speech)
-    stt = stt or ScriptedStt(tape=tape)
+    stt = stt or ears(tape=tape)
     llm = llm or ScriptedLlm(("It ", "is ", "noon."))
 
     async def main() -> Told:
@@ -164,6 +166,32 @@ def test_after_the_call_no_word_is_lost(speeches: list[Speech], transcripts: lis
     assert told.scene.transcripts == transcripts
     assert told.scene.statuses == ["completed"]
     assert told.reasons[:2] == ["start", "word"]
+
+
+class PhraseEars(ScriptedStt):
+    """Knows the call by its sound, however it spells it."""
+
+    async def begins_with(self, pcm: Pcm, phrase: str, work: Work) -> bool:
+        assert self.tape
+        assert phrase == "Hey Reachy"
+        return self.tape.words_in(pcm)[:2] == ["here", "you"]
+
+
+@pytest.mark.parametrize(
+    ("speeches", "transcripts"),
+    [
+        ([(2000, "here you see what time is it", 1600)], ["Hey Reachy what time is it"]),
+        ([(2000, "here you see", 600), (7000, "here you are", 900)], ["here you are"]),
+        ([(2000, "here they are again", 1600)], []),
+    ],
+    ids=["one breath", "later", "other words"],
+)
+def test_a_call_with_other_words_is_known_by_its_sound(
+    speeches: list[Speech], transcripts: list[str]
+) -> None:
+    told = listen(*speeches, until_s=9.5, ears=PhraseEars)
+    assert told.scene.transcripts == transcripts
+    assert told.reasons[:2] == (["start", "word"] if transcripts else ["start"])
 
 
 def test_the_call_alone_is_neither_answered_nor_kept() -> None:

@@ -131,6 +131,22 @@ def test_calls_and_farewells(text: str, called: bool, aside: Aside | None) -> No
 
 
 @pytest.mark.parametrize(
+    ("text", "corrected"),
+    [
+        ("Here you see, what time is it?", "Hey Reachy, what time is it?"),
+        ("Hammerichi. Turn to the left.", "Hey Reachy. Turn to the left."),
+        ("A. Ricky turned to the left.", "Hey Reachy turned to the left."),
+        ("Thank you.", "Hey Reachy."),
+        ("Hey Richie, stop.", "Hey Richie, stop."),
+        ("What time is it, hey Richie?", "What time is it, hey Richie?"),
+        ("", ""),
+    ],
+)
+def test_a_misheard_call_is_put_right(text: str, corrected: str) -> None:
+    assert REACHY.corrected(text) == corrected
+
+
+@pytest.mark.parametrize(
     "text",
     [
         *("Good night, Reachy.", "Goodnight, Nabu.", "Okay Nabu, good night!", "Yes, good night."),

@@ -20,6 +20,7 @@ from pydantic import Field
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.engines.onnx import model_file, unreadable
 from pipeline.engines.registry import EngineSpec, Kind, SttOptions
+from pipeline.engines.stt.moonshine_phrases import PhraseEar
 from pipeline.engines.stt.whole_passes import PassResult, WholeUtterance
 from pipeline.errors import EngineError
 
@@ -115,8 +116,13 @@ class Moonshine:
     rate = LISTEN_RATE
     streams = False
 
-    def __init__(self, recogniser: MoonshineRecogniser, options: MoonshineOptions) -> None:
+    def __init__(
+        self, recogniser: MoonshineRecogniser, options: MoonshineOptions, directory: Path
+    ) -> None:
+        """``directory``: the weights."""
         self._recogniser = recogniser
+        self._directory = directory
+        self._phrases: PhraseEar | None = None
         self._options = options
         self.languages: Sequence[str] = options.languages
 
@@ -131,13 +137,18 @@ class Moonshine:
         interval_ms = self._options.partial_interval_ms if partials else 0
         return WholeUtterance(lambda pcm: PassResult(self._recogniser.transcribe(pcm)), interval_ms)
 
+    def begins_with(self, pcm: Pcm, phrase: str) -> bool:
+        """See ``contract.PhraseListener``. The first call loads the network once more."""
+        self._phrases = self._phrases or PhraseEar(self._directory)
+        return self._phrases.begins_with(pcm, phrase)
+
 
 def build(options: MoonshineOptions, weights: Path | None) -> Moonshine:
     """Load the model and run it once. Raises ``WeightsError``."""
     files = [model_file(weights, name) for name in _FILES]
     recogniser = MoonshineRecogniser(files[0].parent, options)
     recogniser.transcribe(np.zeros(LISTEN_RATE, dtype=np.int16))
-    return Moonshine(recogniser, options)
+    return Moonshine(recogniser, options, files[0].parent)
 
 
 SPEC = EngineSpec(

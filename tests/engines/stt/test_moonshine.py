@@ -14,6 +14,7 @@ from pipeline.engines.contract import Transcript
 from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, build
 from pipeline.errors import EngineError, WeightsError
 from pipeline.work import Cancelled
+from tests.support.pico import spoken_by_pico
 from tests.support.places import Weights
 from tests.support.recordings import StopsAfter, Uncancelled, heard, recording
 
@@ -48,6 +49,27 @@ def test_word_errors_are_substitutions_deletions_and_insertions(said: str, error
     found = word_errors("a b c", said)
     assert (found.errors, found.words) == (errors, 3)
     assert found.rate == pytest.approx(errors / 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        ("Hey Reachy.", True),
+        ("Hey Reachy, turn to the left.", True),
+        ("Here we go again.", False),
+        ("Hey everybody, listen.", False),
+        ("Turn to the left, please.", False),
+    ],
+)
+@pytest.mark.parametrize("pitch", [0.8, 1.0])
+def test_a_name_is_found_by_its_sound(
+    stt: Moonshine, text: str, begins: bool, pitch: float
+) -> None:
+    """The transcripts are "Aichi" and "I'm reaching"."""
+    pcm = spoken_by_pico(text, "en", pitch=pitch)[: 2 * LISTEN_RATE]
+    pcm = np.pad(pcm, (LISTEN_RATE // 5, 2 * LISTEN_RATE - len(pcm)))
+    assert stt.begins_with(pcm, "Hey Reachy") == begins
+    assert not stt.begins_with(pcm, "小明"), "there are no tokens for it"
 
 
 def test_the_longest_utterances_come_out_whole(stt: Moonshine) -> None:
