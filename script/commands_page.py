@@ -29,8 +29,8 @@ HEAD = """# Commands and exit codes
 Written by `script/commands_page.py` from the code. Commands are in `.venv/bin`; `--help` explains
 every option, and most take `--config PROFILE|FILE` and `--set KEY=VALUE`.
 
-`script/serve [--plan] [--setup-only] [--torch auto|cpu|cuda]` sets up what is
-missing, then takes the options of `reachy-voice serve`.
+`script/serve [--plan] [--setup-only] [--torch auto|cpu|cuda]` sets up what is missing, and takes
+the options of `reachy-voice serve`. `reachy-voice` alone also opens the console.
 """
 
 EVERYWHERE = ("--help", "--config", "--set")
@@ -66,7 +66,8 @@ def _commands(command: Any, path: str = "reachy-voice") -> Iterator[tuple[str, s
     if isinstance(command, TyperGroup):
         for name, inner in command.commands.items():
             yield from _commands(inner, f"{path} {name}")
-        return
+        if not command.invoke_without_command:
+            return
     texts = (_text(parameter) for parameter in command.params)
     usage = " ".join([path, *(text for text in texts if text)])
     yield usage.replace("|", "\\|"), command.get_short_help_str(200)
@@ -79,12 +80,8 @@ def _text(parameter: Any) -> str:
     if parameter.hidden or parameter.opts[0] in EVERYWHERE:
         return ""
     name = next((option for option in parameter.opts if option.startswith("--")), parameter.opts[0])
-    return f"[{name}]" if parameter.is_flag else f"[{name} {_value(parameter)}]"
-
-
-def _value(option: Any) -> str:
-    value: str = option.metavar or option.name.rsplit("_", 1)[-1].upper()
-    return value
+    value = parameter.metavar or parameter.name.rsplit("_", 1)[-1].upper()
+    return f"[{name}]" if parameter.is_flag else f"[{name} {value}]"
 
 
 def _exit_codes() -> dict[int, str]:
