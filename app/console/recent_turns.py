@@ -114,9 +114,8 @@ def levels(audio: Recording) -> tuple[int, ...]:
 class RecentTurns:
     """The last ``kept`` turns. 0 turns this off."""
 
-    def __init__(self, kept: int = 200, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, kept: int = 200) -> None:
         self._turns: deque[RecentTurn] = deque(maxlen=kept)
-        self._clock = clock
         self._numbers = itertools.count(1)
         self._sessions = itertools.count(1)
         self._readers: set[asyncio.Queue[RecentTurn | None]] = set()
@@ -126,7 +125,7 @@ class RecentTurns:
         if self._turns.maxlen == 0:
             return
         session = _Session(next(self._sessions), place, self._tell)
-        bus.tap(lambda published: session.note(published, self._numbers, self._clock()))
+        bus.tap(lambda published: session.note(published, self._numbers, time.time()))
 
     def sound_of(self, number: int) -> RecordingSpan | None:
         """The recording of a kept turn."""

@@ -7,7 +7,6 @@ import asyncio
 import os
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 import psutil
@@ -60,21 +59,14 @@ SAMPLES = 360
 class LoadHistory:
     """Memory and processor time of the server and its engines' processes over the last hour."""
 
-    def __init__(
-        self,
-        measure: Callable[[], ProcessUsage] = lambda: usage(os.getpid()),
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """``measure`` blocks."""
-        self._measure = measure
-        self._clock = clock
+    def __init__(self) -> None:
         self._samples: deque[tuple[float, float, float]] = deque(maxlen=SAMPLES)
         self._last: tuple[float, float] | None = None
 
     async def watch(self) -> NoReturn:
         """Take samples until cancelled."""
         while True:
-            self.note(await asyncio.to_thread(self._measure), self._clock())
+            self.note(await asyncio.to_thread(usage, os.getpid()), time.time())
             await asyncio.sleep(SAMPLE_S)
 
     def note(self, now: ProcessUsage, at: float) -> None:

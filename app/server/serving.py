@@ -291,15 +291,13 @@ async def _answer_commands(
 
 
 @asynccontextmanager
-async def local_server(
-    assistant: Assistant, on_engine_ready: Callable[[Kind], None] = lambda kind: None
-) -> AsyncIterator[str]:
+async def local_server(assistant: Assistant) -> AsyncIterator[str]:
     """A private server on a free loopback port, while the context is open. Raises what building the
     engines raises, and ``StartInterrupt``."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[int] = loop.create_future()
     running = asyncio.create_task(
-        run_server(assistant, on_engine_ready=on_engine_ready, on_ready=ready.set_result, port=0)
+        run_server(assistant, on_engine_ready=lambda _: None, on_ready=ready.set_result, port=0)
     )
     try:
         either: set[asyncio.Future[Any]] = {running, ready}

@@ -221,9 +221,9 @@ def _runtime_path(cuda: Cuda) -> str:
     return f" {shlex.quote(flag)}" if folder else ""
 
 
-def portable(environ: Mapping[str, str] = os.environ) -> bool:
+def portable() -> bool:
     """Whether to build for an image, which runs on machines other than the one that builds it."""
-    return bool(environ.get(PORTABLE)) and platform.machine() == "x86_64"
+    return bool(os.environ.get(PORTABLE)) and platform.machine() == "x86_64"
 
 
 def build_environment(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.metadata import PackagePath, distribution
 from pathlib import Path
 
@@ -43,12 +43,12 @@ def pack(directory: Path) -> Path:
     return wheel
 
 
-def program_of_setup(environ: Mapping[str, str] = os.environ) -> Path | None:
+def program_of_setup() -> Path | None:
     """The program that setup installed. ``None``: this is it, or a checkout, or setup has not run
     since this version was installed."""
     if not IS_INSTALLED:
         return None
-    place = Place.of(environ)
+    place = Place.of(os.environ)
     if Path(os.path.realpath(__file__)).is_relative_to(os.path.realpath(place.venv)):
         return None
     return place.program if place.stamps.read("project") == identity() else None

@@ -33,18 +33,18 @@ class DaemonArray:
     via: Via = "daemon"
     board: Board = "reachy"
 
-    def __init__(self, url: str, connect_s: float = CONNECT_S, answer_s: float = ANSWER_S) -> None:
+    def __init__(self, url: str, answer_s: float = ANSWER_S) -> None:
         """Connect and read the firmware's version. Raises ``ArrayError``. ``url``: such as
         http://localhost:8000."""
         import httpx
 
         self._lock = threading.Lock()
         self._url = url
-        self._wait_s = connect_s + answer_s
+        self._wait_s = CONNECT_S + answer_s
         try:
             self._client = httpx.Client(
                 base_url=f"{url}/api/",
-                timeout=httpx.Timeout(answer_s, connect=connect_s),
+                timeout=httpx.Timeout(answer_s, connect=CONNECT_S),
                 trust_env=False,
                 # Without TLS, skip loading certificates on every attempt.
                 verify=url.startswith("https:"),

@@ -54,14 +54,12 @@ between."""
 class WireError(Exception):
     """An unusable client message; becomes one ``error`` event."""
 
-    def __init__(
-        self, code: str, message: str, *, param: str | None = None, event_id: str | None = None
-    ) -> None:
+    def __init__(self, code: str, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.param = param
-        self.event_id = event_id
+        self.event_id: str | None = None
 
 
 def missing(path: str) -> WireError:
