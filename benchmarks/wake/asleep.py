@@ -27,7 +27,7 @@ from pipeline.messages import SpeechRequest
 from pipeline.session import Session
 from pipeline.settings import SessionSettings, Wake
 from pipeline.waking.calls import Calls
-from pipeline.waking.tuning import FIRST_WORDS
+from pipeline.waking.tuning import FIRST_WORDS_SAMPLES
 from pipeline.waking.waking import calls_of
 from pipeline.work import Work
 from reachy_voice.testing import ScriptedLlm, ScriptedTurn
@@ -125,7 +125,7 @@ class SleepEars:
             return bool(model_times(self.wake_word, sound))
         first = round((LEAD_S - 0.3) * LISTEN_RATE)
         utterance = self.stt.engine.open("en", False)
-        heard = sound[first : first + FIRST_WORDS + LISTEN_RATE * 3 // 10]
+        heard = sound[first : first + FIRST_WORDS_SAMPLES + LISTEN_RATE * 3 // 10]
         utterance.feed(to_pcm(heard))
         calls = Calls(calls_of(self.wake, None), ())
         text = utterance.finish(Uncancelled()).text

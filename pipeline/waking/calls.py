@@ -1,4 +1,4 @@
-"""Whether words are a call, or a farewell. Pure.
+"""Recognises calls of the robot, and farewells, in transcripts. Pure.
 
 Recognisers spell the name of a robot as they like ("Hey Richie"), so a call is compared by how it
 sounds (``pipeline.spoken.sounds``).
@@ -19,21 +19,21 @@ from pipeline.waking import tuning
 
 
 class Calls:
-    """What the robot is called, and how it is sent to sleep."""
+    """The words that wake the robot, and those that send it to sleep."""
 
     def __init__(self, calls: Sequence[str], lexicons: Iterable[Lexicon]) -> None:
         self.texts = calls
-        self._calls = [_Spelt.of(call) for call in calls]
+        self._calls = [_CallSounds.of(call) for call in calls]
         names = tuple(name for call in calls for name in plain_words(call)[-1:])
         farewells = (_farewell(each, names) for each in lexicons if each.farewells)
         self._farewell = re.compile("|".join(farewells) or "(?!)")
 
     def begins(self, text: str) -> bool:
-        """Whether its first words call the robot."""
+        """Whether the text begins with a call."""
         return self._after_call(plain_words(text)) is not None
 
     def without(self, text: str) -> str:
-        """The text after the call that it begins with; all of it, if there is none."""
+        """The text without the call that it may begin with."""
         words = plain_words(text)
         rest = self._after_call(words)
         return _after(text, words[: len(words) - len(rest)] if rest else ())
@@ -44,14 +44,14 @@ class Calls:
         if not words or self._after_call(words, len(words)) is not None:
             return text
         _, left, call = min(
-            (_share(words[:count], spelt.sounds), len(words) - count, call)
-            for call, spelt in zip(self.texts, self._calls, strict=True)
-            for count in range(1, min(len(words), spelt.words + 2) + 1)
+            (_share(words[:count], known.sounds), len(words) - count, call)
+            for call, known in zip(self.texts, self._calls, strict=True)
+            for count in range(1, min(len(words), known.words + 2) + 1)
         )
         return call + _after(text, words[: len(words) - left])
 
     def aside(self, text: str) -> Aside | None:
-        """What the words are if they are no turn."""
+        """``farewell`` or ``call`` if the text is nothing else; ``None``: it is a turn."""
         words = plain_words(text)
         rest = self._after_call(words)
         tells = len(words) <= tuning.MOST_FAREWELL_WORDS and not text.rstrip().endswith("?")
@@ -62,7 +62,7 @@ class Calls:
     def _after_call(
         self, words: Sequence[str], most_before: int = tuning.WORDS_BEFORE_CALL
     ) -> list[str] | None:
-        """The words after the call, if they begin with one, or with the same twice."""
+        """The words after a call, said once or twice; ``None``: there is no call."""
         best: tuple[float, int] | None = None
         for call in self._calls:
             for first in range(min(len(words), most_before + 1)):
@@ -78,7 +78,7 @@ class Calls:
 
 
 def _farewell(lexicon: Lexicon, names: Sequence[str]) -> str:
-    """A pattern of ``_spaced`` farewells, one or more, and what may stand around them."""
+    """A pattern that matches one or more farewells, and what may stand around them, ``_spaced``."""
     after = (*lexicon.after_farewells, *names)
     groups = (lexicon.before_farewells + after, lexicon.farewells, lexicon.farewells + after)
     before, farewell, later = ("|".join(_spaced(plain_words(p)) for p in g) for g in groups)
@@ -96,21 +96,21 @@ def _spaced(words: Sequence[str]) -> str:
     return "".join(f"{word} " for word in words)
 
 
-class _Spelt(NamedTuple):
-    """A call: its words, how it sounds, and how its last word does, which is usually a name."""
+class _CallSounds(NamedTuple):
+    """A call: its number of words, its sounds, and those of its last word, usually a name."""
 
     words: int
     sounds: str
     name: str
 
     @classmethod
-    def of(cls, call: str) -> _Spelt:
+    def of(cls, call: str) -> _CallSounds:
         words = plain_words(call)
         return cls(len(words), spelling(call), spelling(words[-1] if words else ""))
 
     def difference(self, heard: Sequence[str]) -> float | None:
-        """Share of the call that is wrong in these words; ``None``: too much. Their end must be
-        like the name: "here we go" is like "hey Reachy", too."""
+        """Share of the call's sounds that differ in these words; ``None``: too many. Their end must
+        sound like the name, because "here we go" sounds like "hey Reachy"."""
         share = _share(heard, self.sounds)
         if share > tuning.CALL_DIFFERENCE:
             return None
@@ -123,11 +123,11 @@ def _share(heard: Sequence[str], sounds: str) -> float:
 
 
 def spelling(text: str) -> str:
-    """How it sounds; of scripts other than Latin, the letters."""
+    """The sounds of ``text``, or its letters if the script is not Latin."""
     return sounds_of(text) or "".join(plain_words(text))
 
 
 def too_short(call: str) -> bool:
-    """Whether it is too much like other words."""
+    """Whether a call has so few sounds that other words resemble it."""
     least = tuning.LEAST_SOUNDS if sounds_of(call) else tuning.LEAST_LETTERS
     return len(spelling(call)) < least

@@ -1,4 +1,4 @@
-"""Reads the first words of what is heard asleep, compares them with the call, and drops them."""
+"""Transcribes the first words of speech heard asleep, and compares them with the call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.work import Priority, Work
 
 
 class FirstWords:
-    """One utterance at a time, in a task of the session."""
+    """Compares one utterance at a time, in a task of the session."""
 
     def __init__(
         self,
@@ -30,8 +30,8 @@ class FirstWords:
         calls: Calls,
         tell: Callable[[SleepUtterance, bool], None],
     ) -> None:
-        """``tell(utterance, called)``: whether its first words are a call, or sound like one
-        (``misheard``)."""
+        """``tell(utterance, called)`` gets each result: whether the first words are a call, or sound
+        like one (``misheard``)."""
         self._context = context
         self._listener = listener
         self._calls = calls
@@ -45,10 +45,10 @@ class FirstWords:
         return self._task is not None
 
     def read(self, utterance: SleepUtterance) -> None:
-        """Read it up to ``read_to``."""
+        """Begin to transcribe ``utterance`` up to its ``read_to``."""
         padding = samples_of(self._context.endpointing.prefix_padding_ms)
         pcm = self._listener.read(utterance.start - padding, utterance.read_to)
-        silence = np.zeros(max(0, tuning.FIRST_WORDS - len(pcm)), np.int16)
+        silence = np.zeros(max(0, tuning.FIRST_WORDS_SAMPLES - len(pcm)), np.int16)
         recognition = Recognition(
             self._context.stages,
             self._context.config.language,
@@ -58,7 +58,7 @@ class FirstWords:
         self._task = self._context.tasks.create_task(self._compare(utterance, recognition))
 
     def stop(self) -> None:
-        """It does not matter any more."""
+        """Cancel the comparison under way, if any."""
         task, self._task = self._task, None
         if task:
             task.cancel()

@@ -1,9 +1,8 @@
-"""Whether the robot listens, and what it has heard when it begins to. Pure.
+"""Holds back the signals of speech heard asleep until the robot is called. Pure.
 
-Asleep, the gate notes where the newest utterances are; it has no sound. When the robot is called,
-it hands on their signals, as if the robot had been awake: the sound is still in the listener's
-history, so no word after the call is lost. Positions are sample indexes, times seconds of one
-clock.
+The gate keeps the positions of the newest utterances, but no sound. When the robot is called, it
+hands on their signals as if the robot had been awake. The sound is still in the listener's history,
+so no word after the call is lost. Positions are sample indexes, times seconds of one clock.
 """
 
 from __future__ import annotations
@@ -21,35 +20,35 @@ from pipeline.waking import tuning
 
 @dataclass(slots=True, eq=False)
 class SleepUtterance:
-    """Speech heard asleep, from its start to a silence. ``floor``: end of what was said before."""
+    """Speech heard asleep, from its start to a silence. ``floor``: where earlier speech ended."""
 
     start: int
     floor: int
     pause: TurnPause | None = None
-    """The pause that it is in, or has ended in."""
+    """The present or last pause; ``None`` while speech goes on."""
     end: TurnEnd | None = None
     read_to: int = 0
-    """Sample up to which its words have been taken to be read."""
+    """Sample up to which its first words were transcribed, or are being transcribed."""
     reading: bool = False
-    """Whether they are being read."""
+    """Whether they are being transcribed."""
 
     @property
     def words_end(self) -> int | None:
-        """Up to where its first words can be read: to its pause, at most two seconds; ``None``: not
-        yet, or not again."""
-        most = self.start + tuning.FIRST_WORDS
+        """Where its first words end: at its pause, after two seconds at most; ``None``: they were
+        transcribed up to there already."""
+        most = self.start + tuning.FIRST_WORDS_SAMPLES
         end = min(self.pause.end, most) if self.pause else most
         return end if end > self.read_to else None
 
     @property
     def signals(self) -> list[Signal]:
-        """What the turns must know of it."""
+        """Its signals, as the listener gave them."""
         later = (each for each in (self.pause, self.end) if each)
         return [TurnStart(self.start), *later]
 
 
 class WakingCall(NamedTuple):
-    """What the turns must know when the robot is called. ``floor``: nothing before it counts."""
+    """The signals to hand on when the robot is called. ``floor``: nothing before it counts."""
 
     signals: Sequence[Signal] = ()
     floor: int = 0
@@ -59,11 +58,11 @@ NOT_CALLED = WakingCall()
 
 
 class WakeGate:
-    """Of one session."""
+    """The gate of one session."""
 
     def __init__(self, wakefulness: Wakefulness, follow_up_s: float, reads_words: bool) -> None:
-        """``wakefulness``: lasts longer than the session. ``reads_words``: an utterance waits for
-        its first words to be read."""
+        """``wakefulness`` outlives the session. ``reads_words``: utterances are kept until their
+        first words were transcribed."""
         self.asleep = True
         self._wakefulness = wakefulness
         self._follow_up_s = follow_up_s
@@ -76,11 +75,11 @@ class WakeGate:
 
     @property
     def listening(self) -> bool:
-        """Whether somebody speaks, or has spoken and may have called."""
+        """Whether an utterance is kept that may begin with a call."""
         return bool(self._utterances)
 
     def hear(self, signals: Sequence[Signal]) -> None:
-        """Take signals of the listener."""
+        """Take the listener's next signals."""
         for signal in signals:
             if isinstance(signal, TurnStart):
                 self._utterances.append(SleepUtterance(signal.start, self._spoken_to))
@@ -101,7 +100,7 @@ class WakeGate:
                         self._utterances.pop()
 
     def unread(self, heard_end: int) -> SleepUtterance | None:
-        """The oldest utterance with first words that were not read, and can be."""
+        """Claim the oldest utterance whose first words are complete and not transcribed yet."""
         for each in self._utterances:
             if (end := each.words_end) and end <= heard_end:
                 each.read_to, each.reading = end, True
@@ -109,30 +108,29 @@ class WakeGate:
         return None
 
     def dismiss(self, utterance: SleepUtterance) -> None:
-        """It did not begin with a call, as far as it was read."""
+        """Drop an utterance that does not begin with a call, unless more of it is to come."""
         utterance.reading = False
-        whole = utterance.read_to >= utterance.start + tuning.FIRST_WORDS
+        whole = utterance.read_to >= utterance.start + tuning.FIRST_WORDS_SAMPLES
         if (whole or utterance.end) and utterance in self._utterances:
             self._utterances.remove(utterance)
 
     def forget(self) -> None:
-        """Nothing that was heard asleep counts any more."""
+        """Drop everything heard asleep."""
         self._utterances.clear()
 
     def call(self, utterance: SleepUtterance) -> WakingCall:
-        """Somebody has called, at the beginning of ``utterance``: it counts, and all that
-        followed."""
+        """``utterance`` begins with a call: return its signals and all that followed."""
         kept = list(self._utterances)
         kept = kept[kept.index(utterance) :] if utterance in kept else []
         return WakingCall([signal for each in kept for signal in each.signals], utterance.floor)
 
     def call_at(self, end: int) -> WakingCall:
-        """The same for a call, or a touch, at about sample ``end``: what was said long before it
+        """The same for a call, or a touch, that ended at about sample ``end``; speech long before
         does not count."""
         newest = self._utterances[-1] if self._utterances else None
         if newest is None or newest.end:
             return NOT_CALLED
-        first = end - tuning.LONGEST_CALL
+        first = end - tuning.LONGEST_CALL_SAMPLES
         if newest.start < first:
             newest.start = newest.floor = first
         return self.call(newest)
@@ -145,16 +143,16 @@ class WakeGate:
         self.renew(now)
 
     def renew(self, since: float, patience_s: float = 0.0) -> None:
-        """Somebody may go on from ``since`` on; ``patience_s``: for at least so long."""
+        """Stay awake for the follow-up time from ``since`` on, at least for ``patience_s``."""
         if not self.asleep:
             self._wakefulness.until = since + max(self._follow_up_s, patience_s)
 
     def expire(self, now: float) -> None:
-        """Nobody is expected to go on."""
+        """End the follow-up time."""
         self._wakefulness.until = now
 
     def stay_awake(self) -> None:
-        """Until ``sleep``."""
+        """Be awake until ``sleep``."""
         self.asleep, self._wakefulness.until = False, math.inf
 
     def sleep(self) -> None:
@@ -163,5 +161,5 @@ class WakeGate:
 
     @property
     def until(self) -> float:
-        """When it falls asleep if nobody goes on."""
+        """When the robot falls asleep if nobody speaks."""
         return self._wakefulness.until

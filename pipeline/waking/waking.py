@@ -1,6 +1,6 @@
-"""Listens for the call while the robot sleeps, and decides when it does.
+"""Decides when the robot sleeps, and listens for the call meanwhile.
 
-Stands between the listener and the turns. Asleep, sound goes to the VAD and to what listens for the
+Stands between the listener and the turns. Asleep, sound goes to the VAD and to the detector of the
 call, and nowhere else: nothing is published, and no turn begins.
 """
 
@@ -42,7 +42,7 @@ DEFAULT_CALLS = ("Hey Reachy",)
 
 
 class Waking:
-    """Of one session. ``begin`` and ``end`` it with the session."""
+    """The sleep of one session. ``begin`` and ``end`` it with the session."""
 
     def __init__(
         self,
@@ -55,16 +55,16 @@ class Waking:
         unheard_s: Callable[[], float],
         busy: Callable[[], bool],
     ) -> None:
-        """``wake_word``: listens to the sound; ``None``: a call is known by its words, or there is
-        none. ``follow(signals, floor)`` passes speech heard asleep to the turns, of which
-        nothing before sample ``floor`` counts. ``unheard_s``: how much of the newest answer
-        is still to be heard. ``busy``: whether there is a turn, an answer or a call of a tool."""
+        """``wake_word`` detects the call in the sound; ``None``: in the transcript, or not at all.
+        ``follow(signals, floor)`` passes speech heard asleep to the turns; nothing before sample
+        ``floor`` counts. ``unheard_s``: how much of the newest answer is still to be heard.
+        ``busy``: whether a turn, an answer or a tool's call is under way."""
         settings = context.settings.wake
         self._context = context
         self._listener = listener
         self._directions = directions
         self._caller_deg: float | None = None
-        """From where the person speaks who called; ``None``: not known."""
+        """The direction of the person who called; ``None``: unknown."""
         self._follow = follow
         self._unheard_s = unheard_s
         self._busy = busy
@@ -89,13 +89,13 @@ class Waking:
 
     @property
     def listening(self) -> bool:
-        """Whether the next sound decides if somebody has called."""
+        """Whether the next sound may complete a call."""
         return self.asleep and self._gate.listening
 
     # -- life
 
     def begin(self) -> None:
-        """It is awake if the session goes on with a conversation that was lost just now."""
+        """Begin asleep, or awake if the session resumes a conversation that was awake."""
         if not self._can_sleep:
             self._gate.stay_awake()
         elif self._gate.until > self._now():
@@ -108,7 +108,7 @@ class Waking:
         self._gate.renew(self._now())
 
     def configured(self) -> None:
-        """The client has configured the session."""
+        """Follow the session's new settings."""
         if self._can_sleep and self._gate.until == inf:
             self._sleep("client")
         elif not self._can_sleep:
@@ -119,17 +119,17 @@ class Waking:
 
     @property
     def _can_sleep(self) -> bool:
-        """Not if the client decides when speech is meant, or wants all of it transcribed."""
+        """False if the client decides when speech is meant, or only wants transcripts."""
         config = self._context.config
         return config.answers and config.turn_detection is not None
 
     def touch(self) -> None:
-        """Listen from now on, also to what somebody has just begun to say; awake, for longer."""
+        """Wake up, or stay awake for longer; speech that has just begun counts."""
         if self._can_sleep:
             self._awake("touch", self._gate.call_at(self._listener.heard_end))
 
     def forget(self) -> None:
-        """Nothing that was heard asleep counts any more."""
+        """Drop everything heard asleep."""
         self._gate.forget()
         if self._words:
             self._words.stop()
@@ -137,7 +137,7 @@ class Waking:
     # -- asleep
 
     async def hear(self, pcm: Pcm, playback: Playback) -> AsyncGenerator[list[Signal], None]:
-        """As ``Listener.hear``. Asleep there are no signals, but positions for the call."""
+        """Like ``Listener.hear``, but asleep the signals are kept back."""
         async for signals in self._listener.hear(pcm, playback):
             heard_to, self._heard_to = self._heard_to, self._listener.heard_end
             if self.asleep:
@@ -158,8 +158,8 @@ class Waking:
             self._read(self._words)
 
     def _read(self, words: FirstWords) -> None:
-        """Read the next first words. What did not begin with a call ends after a short silence: the
-        next words may be one."""
+        """Read the next first words. Without any, a short silence ends the utterance: the next one
+        may begin with a call."""
         if words.busy:
             return
         if utterance := self._gate.unread(self._listener.heard_end):
@@ -179,8 +179,8 @@ class Waking:
     # -- awake
 
     def aside(self, words: Transcript, cuts: bool) -> Transcript:
-        """``words`` without text if they are no turn: a farewell; a call and nothing else, unless
-        it ``cuts`` an answer off; or words of somebody elsewhere, who has not called."""
+        """``words`` without text if they are no turn: a farewell; a bare call, unless it ``cuts``
+        an answer off; or words of somebody elsewhere, who has not called."""
         if self._misheard:
             words = replace(words, text=self._calls.corrected(words.text))
         elsewhere = bool(words.text) and self._elsewhere(words.text)
@@ -192,8 +192,8 @@ class Waking:
         return replace(words, text="", invented=why) if why and self._can_sleep else words
 
     def _elsewhere(self, text: str) -> bool:
-        """Whether somebody speaks from another place than the person who called. Whoever calls, or
-        speaks first, is that person from now on, who may walk about."""
+        """Whether somebody speaks from another place than the caller: whoever called last or, since
+        it woke up, spoke first. The caller may walk about."""
         deg, place = self._directions.lately_deg(self._now()), self._caller_deg
         if deg is None or self._context.settings.wake.mode != "word":
             return False
@@ -204,8 +204,8 @@ class Waking:
         return False
 
     def obey(self, why: str | None) -> None:
-        """A turn is over, whose words did not count because of ``why``. Somebody who has gone on
-        talking meanwhile is heard first."""
+        """After a farewell, fall asleep now or when what has begun meanwhile is over. ``why``: why
+        the words of the turn did not count."""
         if why == "farewell" and self._can_sleep:
             if self._busy():
                 self._gate.expire(self._now())
@@ -234,7 +234,7 @@ class Waking:
             self._set_timer()
 
     def _rest(self) -> None:
-        """Fall asleep, if it is time."""
+        """Fall asleep if the follow-up time is over and nothing is under way."""
         waits = self._busy() or self._listener.suspects
         if not self.asleep and not waits and self._now() >= self._gate.until:
             self._sleep("silence")
@@ -260,7 +260,7 @@ class Waking:
         self._context.bus.publish(FellAsleep(why))
 
     def _set_timer(self) -> None:
-        """For clients that send nothing meanwhile; others are looked at with each window."""
+        """Also fall asleep without audio from the client; otherwise ``hear`` notices the time."""
         self._stop_timer()
         self._timer = asyncio.get_running_loop().call_at(self._gate.until, self._rest)
 
@@ -275,7 +275,7 @@ class Waking:
 
 
 def calls_of(settings: Wake, wake_word: WakeWord | None) -> Sequence[str]:
-    """What the robot is called, as one writes it."""
+    """The calls that wake the robot, as they are written."""
     if wake_word:
         return wake_word.calls
     return (settings.words or DEFAULT_CALLS) if settings.mode == "word" else ()

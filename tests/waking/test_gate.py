@@ -18,7 +18,7 @@ pytestmark = pytest.mark.quick
 
 S = samples_of(1000)
 START, PAUSE, END = TurnStart(S), TurnPause(2 * S, 2 * S + 512), TurnEnd(2 * S)
-FIRST_END = S + tuning.FIRST_WORDS
+FIRST_END = S + tuning.FIRST_WORDS_SAMPLES
 LATER = TurnStart(10 * S)
 
 
@@ -74,7 +74,7 @@ def test_an_utterance_that_is_over_waits_for_its_verdict() -> None:
     ("signals", "end", "start", "floor"),
     [
         ([START], 2 * S, S, 0),
-        ([START], 20 * S, 20 * S - tuning.LONGEST_CALL, 20 * S - tuning.LONGEST_CALL),
+        ([START], 20 * S, *[20 * S - tuning.LONGEST_CALL_SAMPLES] * 2),
         ([START, PAUSE, END, LATER], 11 * S, 10 * S, 2 * S),
     ],
 )
