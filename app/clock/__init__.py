@@ -1,1 +1,1 @@
-"""Timers, alarms and reminders: what is due, kept over restarts, and tools to set them."""
+"""Timers, alarms and reminders, kept over restarts, and the tools to set them."""

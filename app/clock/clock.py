@@ -1,4 +1,4 @@
-"""Runs the timers of a process: says what is due, and keeps what is set in a file."""
+"""Runs the timers of a process: announces those that are due, and saves all of them in a file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Protocol
 
 from app.announcing.announcer import Announcer
 from app.clock.sentences import Sentences
-from app.clock.timers import LATE_S, ClockEntry, Moment, Timers
+from app.clock.timers import EXPIRY_S, ClockEntry, Moment, Timers
 
 LONGEST_SLEEP_S = 30.0
-"""Somebody may set the wall clock meanwhile, of which nothing tells us."""
+"""Nothing reports that the wall clock was set, so look at least this often."""
 AT_ONCE = 8
-"""Announcements of what is due in one place; others there follow them."""
+"""Most announcements under way in one place; further ones wait."""
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 log = logging.getLogger("reachy_voice.clock")
@@ -28,7 +28,7 @@ def now() -> Moment:
 
 
 class File(Protocol):
-    """``app.clock.timers_file.TimersFile``."""
+    """Keeps entries over restarts, as ``app.clock.timers_file.TimersFile`` does."""
 
     def open(self) -> AbstractAsyncContextManager[Sequence[ClockEntry]]: ...
 
@@ -36,7 +36,7 @@ class File(Protocol):
 
 
 class Clock:
-    """``run`` it in a task."""
+    """The timers of a process; ``run`` it in a task."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class Clock:
         self.now = now
         self.timers = Timers(now())
         self.saved = True
-        """Whether the file has everything that is set."""
+        """Whether the file has all entries."""
         self._file = file
         self._announcer = announcer
         self._changed = asyncio.Event()
-        self._few = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(AT_ONCE))
+        self._slots = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(AT_ONCE))
         self._telling: dict[ClockEntry, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -75,20 +75,20 @@ class Clock:
                     pass
 
     def look(self) -> Moment:
-        """The time; notices that the clock was set, before anything is set by it."""
+        """The time now. Before anything is set by it, entries follow a changed wall clock."""
         now = self.now()
         self.timers.follow(now)
         return now
 
     async def add(self, entry: ClockEntry) -> bool:
-        """False if there are too many."""
+        """Add ``entry`` and save it; False if there are too many."""
         if not self.timers.add(entry):
             return False
         await self._save()
         return True
 
     async def remove(self, entries: Sequence[ClockEntry]) -> None:
-        """What is due, but not yet said, is not said any more."""
+        """Remove ``entries``, and cancel their announcements."""
         self.timers.remove(entries)
         for entry in entries:
             if task := self._telling.pop(entry, None):
@@ -96,17 +96,17 @@ class Clock:
         await self._save()
 
     async def _tell(self, entry: ClockEntry) -> None:
-        """Say it to those who set it, or to anybody if they are not there."""
+        """Announce ``entry`` to those who set it, or to everybody if they are not connected."""
 
-        def there(place: str) -> bool:
+        def is_addressed(place: str) -> bool:
             return place == entry.place or not self._announcer.here(entry.place.__eq__)
 
         def text() -> str:
             return self.sentences.due(entry, self.now().wall)
 
-        async with self._few[entry.place]:
-            left_s = entry.due + LATE_S - self.now().wall
-            if not await self._announcer.deliver(text, there, left_s):
+        async with self._slots[entry.place]:
+            left_s = entry.due + EXPIRY_S - self.now().wall
+            if not await self._announcer.deliver(text, is_addressed, left_s):
                 log.warning("a %s was due, and nobody has heard it", entry.kind)
         del self._telling[entry]
         await self.remove([entry])

@@ -1,5 +1,4 @@
-"""The tools of one session for timers: a ``pipeline.tools.contract.ToolServer``, which is called in
-this process."""
+"""The timer tools of one session: a ``pipeline.tools.contract.ToolServer`` in this process."""
 
 from __future__ import annotations
 
@@ -12,12 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.clock.clock import Clock
 from app.clock.phrases import UNCLEAR
-from app.clock.timers import LONGEST_S, MOST, ClockEntry, Kind, next_at
+from app.clock.timers import LONGEST_S, MOST_ENTRIES, ClockEntry, Kind, next_at
 from pipeline.commands import ServerRequest
 from pipeline.tools.contract import CallResult, ServerTool, ToolServer, ToolServers
 
 LABEL = "this machine's clock"
-"""No server of the owner's can be called so."""
+"""No server of the owner's can have this label."""
 
 
 class _Arguments(BaseModel):
@@ -62,7 +61,8 @@ class _Which(_Arguments):
     seconds: float = Field(default=0, description="length of the timer")
 
     def fits(self, entry: ClockEntry) -> bool:
-        """ "Noodle" is the timer for noodles, too, and "Anna" the reminder to call Anna."""
+        """Whether ``entry`` is meant: "noodle" also fits the timer for noodles, and "Anna" the
+        reminder to call Anna."""
         names = sorted((self.text.lower(), entry.text.lower()), key=len)
         named = not self.text or (names[0] and f" {names[0]}" in f" {names[1]}")
         return bool(entry.kind == self.kind and named and self.seconds in (0, entry.length_s))
@@ -88,8 +88,8 @@ class ClockTools:
     def __init__(
         self, clock: Clock, place: str, language: Callable[[], str], *, offered: bool
     ) -> None:
-        """``place`` of the session, which speaks ``language()``. ``offered``: whether the model
-        reads of the tools."""
+        """``place`` and ``language()``: of the session. ``offered``: whether the model is told
+        about the tools."""
         self._clock = clock
         self._place = place
         self._language = language
@@ -178,7 +178,7 @@ class ClockTools:
     def _mine(self) -> list[ClockEntry]:
         return [each for each in self._clock.timers.entries if each.place == self._place]
 
-    def _say(self, name: str, n: int = MOST) -> str:
+    def _say(self, name: str, n: int = MOST_ENTRIES) -> str:
         return self._clock.sentences.say(name, self._language(), n=n)
 
 

@@ -1,5 +1,4 @@
-"""The notation of the tables for timers (``config/languages``), and the words of a text that is
-compared with them. Pure."""
+"""Reads the tables for timers (``config/languages``), and normalises texts to compare. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ _SIGNS = re.compile(r"[^\w' .]|(?<!\d)\.|\.(?!\d)|_")
 
 
 def plain(text: str) -> str:
-    """Words in lower case with one space between them: "7:30" is "7 30", "1.5" stays."""
+    """``text`` in lower case, one space between words: "7:30" becomes "7 30", "1.5" stays."""
     text = text.lower().replace("’", "'")
     text = re.sub(r"\b([ap])\.\s?m\b\.?", r"\1m", text)
     text = re.sub(r"(?<=\d)\s?(?:[.:]|h(?=\d))(?=\d\d(?!\d))", " ", text)
@@ -29,18 +28,18 @@ def plain(text: str) -> str:
 
 
 def entries(text: str) -> list[tuple[str, str]]:
-    """From ``words = value; ...``."""
+    """Parse a table ``words = value; ...``."""
     parts = (entry.strip().partition(" = ") for entry in text.strip().split(";"))
     return [(words, value.strip()) for words, _, value in parts]
 
 
 def any_of(patterns: Iterable[str]) -> str:
-    """The longest first."""
+    """A pattern that tries the longest of ``patterns`` first."""
     return f"(?:{'|'.join(sorted(patterns, key=len, reverse=True)) or '(?!)'})"
 
 
 class Notation:
-    """Of one language."""
+    """The notation of one language's tables."""
 
     def __init__(self, language: str, numbers: str) -> None:
         """``numbers``: the table ``clock_numbers``."""
@@ -63,23 +62,23 @@ class Notation:
         self.number = any_of([r"\d+(?:\.\d)?", *self._small])
 
     def tokens(self, text: str) -> list[tuple[str, str]]:
-        """Each word, or number of several words: as it is, and with digits. Monday begins with w0,
-        January with m1; what means 1 ("a", "un") stays a word."""
+        """Each word of ``text``, or number of several words, as it is and with digits. Monday
+        becomes w0, January m1; words for 1 ("a", "un") stay words."""
         return [
             (each, self._digits.get(each) or self._name.sub(lambda m: self._names[m[0]], each))
             for each in self._token.findall(plain(text))
         ]
 
     def words(self, text: str) -> str:
-        """With digits; _ is a space."""
+        """``text`` with digits for numbers; _ stands for a space."""
         return " ".join(digits for _, digits in self.tokens(text.replace("_", " ")))
 
     def value(self, number: str) -> float:
-        """Of what ``number`` matches."""
+        """The value of a text that the pattern ``number`` matches."""
         return self._small[number] if number in self._small else float(number)
 
     def pattern(self, text: str, names: Mapping[str, str]) -> str:
-        """For words with a space behind each. Of ``names`` are the patterns for ``<name>``."""
+        """A pattern for words with a space behind each. ``names``: the one for each ``<name>``."""
         return "".join(self._slot(token, names) for token in text.split())
 
     def _slot(self, token: str, names: Mapping[str, str]) -> str:
@@ -94,7 +93,7 @@ class Notation:
 
 
 def _calendar(language: str) -> dict[str, str]:
-    """Its weekdays and months, and how they are marked."""
+    """The names of weekdays and months, and their marks: w0 to w6, m1 to m12."""
     weekdays = dict.fromkeys(short_days(language).values())
     months = WORDINGS[language].months if language in WORDINGS else calendar.month_name[1:]
     marked = {plain(name): f"m{n}" for n, name in enumerate(months, 1)}
@@ -102,7 +101,7 @@ def _calendar(language: str) -> dict[str, str]:
 
 
 def _cardinals(language: str) -> dict[str, str]:
-    """The words of each number but 1, which is an article in many languages, and its digits."""
+    """The words of each number below 100, and its digits. 1 is left out: often an article."""
     numbers = [n for n in range(100) if n != 1]
     if language not in WORDINGS:
         return {plain(cardinal(n)): str(n) for n in numbers}

@@ -1,5 +1,4 @@
-"""The plain forms in which people ask for timers, as the calls that a model would make. Pure. Words
-and notation: ``config/languages``."""
+"""Recognises plain requests for timers, as the tool calls that a model would make. Pure."""
 
 from __future__ import annotations
 
@@ -18,25 +17,25 @@ from pipeline.waking.calls import Calls
 Call = tuple[str, str]
 """The tool and its arguments, as JSON."""
 Tokens = list[tuple[str, str]]
-"""Each word, as it was said and with digits."""
+"""Each word, as the user said it and with digits."""
 MOST_CHARS = 300
 UNCLEAR = "unclear"
-"""The tool for what is about timers, and is not understood."""
+"""The tool for requests about timers that are not understood."""
 
 _USUAL = {
     "set_alarm:wake": Usual(1, 1),
     "set_alarm": Usual(None, 1),
     "set_reminder": Usual(None, 7),
 }
-"""One wakes in the morning; on another day, one is reminded by day."""
+"""People wake up in the morning, and are reminded of something on a later day by daylight."""
 _TEXT = ("text", "rest")
 
 
 class Phrases:
-    """Those of one language."""
+    """The phrases of one language."""
 
     def __init__(self, language: str, tables: Mapping[str, str]) -> None:
-        """``tables``: those of ``config/languages`` whose names begin with ``clock_``."""
+        """``tables``: those of ``config/languages`` that begin with ``clock_``."""
         words = self._words = Notation(language, tables["clock_numbers"])
         names = {
             "<length>": self._length(tables["clock_lengths"]),
@@ -68,7 +67,7 @@ class Phrases:
         ]
 
     def _length(self, table: str) -> str:
-        """A pattern of lengths."""
+        """A pattern that matches lengths of time."""
         words, units, wholes = self._words, dict[str, float](), dict[str, float]()
         for line, value in entries(table):
             each = wholes if line.startswith("*") else units
@@ -81,7 +80,7 @@ class Phrases:
         return rf"(?P<length>{amount}(?: (?:{words.joints} )?{amount})*(?: [1-5]\d(?!\S))?)"
 
     def call(self, text: str, now: datetime) -> Call | None:
-        """``now``: local time."""
+        """The call that ``text`` asks for, if it is a plain request. ``now``: local time."""
         said = self._uh.sub("", f"{plain(text)} ") if len(text) <= MOST_CHARS else ""
         tokens = self._without_polite(self._words.tokens(said))
         if when := self._first.match(_joined(tokens)):  # "at five remind me to call": time last
@@ -107,7 +106,7 @@ class Phrases:
     def _arguments(
         self, tool: str, match: re.Match[str], now: datetime
     ) -> dict[str, object] | None:
-        """All but the text; ``None``: the time cannot be understood, or is years away."""
+        """The arguments except ``text``; ``None``: the time is not understood, or years away."""
         name, _, kind = tool.partition(":")
         groups = match.groupdict()
         arguments: dict[str, object] = {"kind": kind} if name == "cancel_timer" else {}
@@ -129,12 +128,13 @@ class Phrases:
         return arguments
 
     def _times_in(self, words: str, length: str | None) -> int:
-        """Not days, nor "at a shop"; if something is due after a ``length``, nor times of day."""
+        """How many lengths, and without a ``length`` times of day, stand in ``words``. Days do not
+        count, nor does "at a shop"."""
         found = self._first.finditer(words)
         return sum(bool(m["length"] or (not length and re.search(r"\b\d", m[0]))) for m in found)
 
     def _seconds(self, length: str) -> int | None:
-        """``None``: of units that do not get smaller, such as "five minutes, ten minutes"."""
+        """A length in seconds; ``None``: its units do not get smaller ("a minute, ten minutes")."""
         seconds, last, smaller = 0.0, inf, 0.0
         for amount in self._amount.findall(length):
             count, unit, smaller = 1.0, amount, 0.0
@@ -151,7 +151,7 @@ class Phrases:
 
 
 class PlainRequests:
-    """A ``pipeline.settings.Rule``."""
+    """The rule for plain requests in all languages, a ``pipeline.settings.Rule``."""
 
     def __init__(
         self,
@@ -160,8 +160,8 @@ class PlainRequests:
         calls: Calls,
         now: Callable[[], float],
     ) -> None:
-        """``tables`` of each language. ``usual``: languages that are made ready, and tried where
-        none is known. ``calls``: words that the rule passes over. ``now``: seconds since 1970."""
+        """``tables``: those of each language. ``usual``: languages to prepare, and to try while the
+        user's is unknown. ``calls``: the robot's, before a request. ``now``: the Unix time."""
         self._phrases = cache(lambda language: Phrases(language, tables[language]))
         for language in usual:
             self._phrases(language)  # takes 0.2 s, which no turn should wait for
@@ -171,14 +171,15 @@ class PlainRequests:
         self._now = now
 
     def __call__(self, text: str, language: str, tools: Collection[str]) -> Call | None:
-        """A model with tools for times may understand what no rule does."""
+        """The call that ``text`` asks for. With ``tools`` for times, requests that no rule
+        understands are left to the model."""
         now = datetime.fromtimestamp(self._now())
         known = [language] if language in self._tables else self._usual
         texts = dict.fromkeys((text, self._calls.without(text)))
         found = [self._phrases(each).call(t, now) for t in texts for each in known]
         call = min(filter(None, found), key=lambda call: call[0] == UNCLEAR, default=None)
-        able = any(re.search("timer|alarm|remind", tool) for tool in tools)
-        return None if call and call[0] == UNCLEAR and able else call
+        has_tools = any(re.search("timer|alarm|remind", tool) for tool in tools)
+        return None if call and call[0] == UNCLEAR and has_tools else call
 
 
 def _joined(tokens: Tokens) -> str:
@@ -186,10 +187,10 @@ def _joined(tokens: Tokens) -> str:
 
 
 def _text(tokens: Tokens, match: re.Match[str]) -> dict[str, object]:
-    """The argument of this name, with the numbers of the text as they were said."""
-    said: list[str] = []
+    """The argument ``text``, its numbers as the user said them."""
+    words_said: list[str] = []
     for group in _TEXT:
         if words := match.groupdict().get(group):
             first = match.string.count(" ", 0, match.start(group))
-            said += (each for each, _ in tokens[first : first + len(words.split())])
-    return {"text": " ".join(said).replace("' ", "'")} if said else {}
+            words_said += (each for each, _ in tokens[first : first + len(words.split())])
+    return {"text": " ".join(words_said).replace("' ", "'")} if words_said else {}

@@ -1,4 +1,4 @@
-"""What the robot says about timers, in the words of ``config/languages``. Pure."""
+"""The robot's sentences about timers, from ``config/languages``. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from app.clock.timers import ClockEntry
 from pipeline.spoken.weekdays import short_days
 
 LATE_S = 90.0
-"""Whoever hears it later than that is told when it was due."""
+"""Later than this, the sentence also says when the timer was due."""
 
 
 class Sentences:
@@ -21,7 +21,7 @@ class Sentences:
         }
 
     def say(self, name: str, language: str, **fields: object) -> str:
-        """In English if the language has no sentences."""
+        """The sentence ``name``, in English if the language has none."""
         sentences = self._languages.get(language) or self._languages["en"]
         return sentences[name].format(**fields)
 
@@ -35,7 +35,7 @@ class Sentences:
         return self.say(name, language, **_fields(at, language))
 
     def of(self, name: str, entry: ClockEntry, wall: float) -> str:
-        """``name``: what about it, such as ``set``."""
+        """The sentence ``name``, such as ``set``, about ``entry`` at the time ``wall``."""
         at, now = datetime.fromtimestamp(entry.due), datetime.fromtimestamp(wall)
         text = self.say(
             f"{entry.kind}_{name}",
@@ -67,7 +67,7 @@ def _time(at: datetime) -> str:
 
 
 def _length(seconds: float) -> str:
-    """Units that every voice reads in its own language."""
+    """A length of time in units that every voice reads in its own language."""
     minutes, s = divmod(max(1, round(seconds)), 60)
     h, m = divmod(minutes, 60)
     return ", ".join(f"{n} {unit}" for n, unit in ((h, "h"), (m, "min"), (s, "s")) if n)

@@ -1,4 +1,4 @@
-"""What is set, and what is due. Pure: the caller passes times.
+"""The timers that are set, and those that are due. Pure: the caller passes times.
 
 A timer takes as long as it was set for, even if the wall clock is set meanwhile; alarms and
 reminders are due when the wall clock says so.
@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-MOST = 100
-LATE_S = 12 * 3600.0
-"""What nobody has heard so long after it was due is dropped."""
+MOST_ENTRIES = 100
+EXPIRY_S = 12 * 3600.0
+"""Entries that nobody has heard this long after they were due are dropped."""
 LONGEST_S = 366 * 86_400.0
 
 Kind = Literal["timer", "alarm", "reminder"]
@@ -47,12 +47,12 @@ ENTRIES = TypeAdapter(tuple[ClockEntry, ...])
 
 class Timers:
     def __init__(self, now: Moment, entries: Sequence[ClockEntry] = ()) -> None:
-        """``entries``: those of before the last restart."""
+        """``entries``: those set before the last restart."""
         self.entries = tuple(entries)
         self._ahead = now.wall - now.steady
 
     def follow(self, now: Moment) -> None:
-        """Move what takes a length of time if the wall clock was set."""
+        """If the wall clock was set, move the entries that are due after a length of time."""
         ahead = now.wall - now.steady
         jump, self._ahead = ahead - self._ahead, ahead
         self.entries = tuple(
@@ -63,18 +63,18 @@ class Timers:
         )
 
     def on(self, now: Moment) -> list[ClockEntry]:
-        """What is due, each until it is removed. What is far too late is dropped."""
+        """The entries that are due and not removed; drops those that are long overdue."""
         self.follow(now)
-        self.entries = tuple(each for each in self.entries if each.due > now.wall - LATE_S)
+        self.entries = tuple(each for each in self.entries if each.due > now.wall - EXPIRY_S)
         return [each for each in self.entries if each.due <= now.wall]
 
     def next_s(self, now: Moment) -> float | None:
-        """How long until something more is due; ``None``: nothing is."""
+        """Seconds until the next entry is due; ``None``: there is none."""
         return min((e.due - now.wall for e in self.entries if e.due > now.wall), default=None)
 
     def add(self, entry: ClockEntry) -> bool:
-        """False if there are too many."""
-        if len(self.entries) >= MOST:
+        """Add ``entry``; False if there are too many."""
+        if len(self.entries) >= MOST_ENTRIES:
             return False
         self.entries = tuple(sorted((*self.entries, entry), key=lambda each: each.due))
         return True

@@ -1,4 +1,4 @@
-"""The file of what is set: small, written whole, readable by its owner only."""
+"""The file of timers: small, written whole, readable by its owner only."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class TimersFile:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Sequence[ClockEntry]]:
-        """Yields what was set before. Only the first of several processes keeps its timers here."""
+        """Yields the saved entries. Only the first of several processes keeps its timers here."""
         with ExitStack() as stack:
             yield await asyncio.to_thread(self._load, stack)
 
     async def save(self, entries: Sequence[ClockEntry]) -> None:
-        """Raises ``OSError``."""
+        """Replace the file's entries. Raises ``OSError``."""
         async with self._writing:
             if self._why_not:
                 raise OSError(self._why_not)

@@ -1,4 +1,4 @@
-"""When something is, in the words of one language: "tomorrow at half past six". Pure."""
+"""Recognises times in one language, such as "tomorrow at half past six". Pure."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ MOST_PARTS = 4
 
 
 class Usual(NamedTuple):
-    """The hour at which those twelve begin in which a time is that may be in either half of the
-    day, if no day is said, and on another day than today. ``None``: now."""
+    """The hour from which "at seven", which may be in either half of the day, is looked for:
+    ``start_h`` if the user names no day (``None``: now), ``other_day_h`` on a later day."""
 
     start_h: int | None
     other_day_h: int
 
 
 class _Day(NamedTuple):
-    """``ahead``: how many days from now; ``None``: not said. ``starts_h``: the hours at which those
-    twelve begin in which it is: of "tonight", and of "pm"."""
+    """``ahead``: days from now; ``None``: no day is named. ``starts_h``: the hours at which
+    the half days that "tonight" and "pm" name begin."""
 
     ahead: int | None
     weekday: bool
@@ -33,7 +33,7 @@ class _Day(NamedTuple):
 
 
 class _Time(NamedTuple):
-    """``minutes`` after midnight. ``period``: it recurs after so many."""
+    """``minutes`` after midnight; the time recurs every ``period`` minutes."""
 
     minutes: int
     period: int
@@ -41,8 +41,8 @@ class _Time(NamedTuple):
 
 class TimePatterns:
     def __init__(self, words: Notation, tables: Mapping[str, str], at: str, to: str) -> None:
-        """``tables``: those of ``config/languages``. ``at`` and ``to``: patterns of what stands
-        before a time; ``to``: and before a day, of an alarm."""
+        """``tables``: those of ``config/languages``. ``at`` and ``to``: patterns of words before a
+        time; those of ``to`` also stand before the day of an alarm."""
         self._words = words
         names = {
             "<weekday>": r"w\d",
@@ -80,16 +80,16 @@ class TimePatterns:
         self.alone = f"(?:{to}(?:{day}|{time})){most}"
 
     def without_day(self, text: str) -> bool:
-        """Whether no day is in what a pattern matches."""
+        """Whether a match names no day."""
         return not self._day_at.search(text)
 
     def ends(self, text: str) -> bool:
-        """Whether its last words are a day."""
+        """Whether ``text`` ends with a day."""
         return bool(self._last_day.fullmatch(f"{text} "))
 
     def moment(self, text: str, now: datetime, usual: Usual) -> datetime | None:
-        """Local time, perhaps in the past; ``None``: there is no such time. ``text``: what a
-        pattern matches."""
+        """The time that ``text``, a match, names: local, perhaps in the past; ``None``: there is no
+        such time."""
         if not (when := self._when.fullmatch(text)):
             return None
         day = self._day(when["before"] + when["after"], now)
@@ -104,13 +104,13 @@ class TimePatterns:
         hour, minute = (self._words.value(each) if each else 0.0 for each in (h, m))
         if hour > 24 or minute >= 60 or hour % 1 or minute % 1:
             return None
-        said = {"m": minute, "-m": -minute}
-        late = sum(said[part] if part in said else int(part) for part in value.split())
+        shifts = {"m": minute, "-m": -minute}
+        late = sum(shifts[part] if part in shifts else int(part) for part in value.split())
         either = h is not None and 1 <= hour <= 12 and not h.startswith("0")
         return _Time(int(hour * 60 + late), HALF_DAY if either else DAY)
 
     def _day(self, text: str, now: datetime) -> _Day | None:
-        """``None``: one that is not understood ("every day"), or two."""
+        """The day that ``text`` names; ``None``: it is not understood ("every day"), or two."""
         ahead, weekday, starts_h = set[int](), False, set[int]()
         for part, match in self._day_values(text):
             if part == "no":
@@ -137,7 +137,7 @@ class TimePatterns:
 
 
 def _moment(time: _Time, day: _Day, now: datetime, usual: Usual) -> datetime | None:
-    """``None``: it is not in that half of the day."""
+    """``time`` on ``day``; ``None``: it is not in that half of the day."""
     minutes = _minutes(time, day, now, usual)
     if minutes is None:
         return None
@@ -155,7 +155,7 @@ def _moment(time: _Time, day: _Day, now: datetime, usual: Usual) -> datetime | N
 
 
 def _minutes(time: _Time, day: _Day, now: datetime, usual: Usual) -> int | None:
-    """After midnight of that day, perhaps more than a day."""
+    """Minutes after midnight of ``day``, perhaps more than a day; ``None``: as for ``_moment``."""
     starts = {60 * each for each in day.starts_h}
     if not starts and time.period == HALF_DAY:
         today = day.ahead == 0 and not day.weekday

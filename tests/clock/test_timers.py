@@ -19,7 +19,7 @@ from app.announcing.announcer import Announcer
 from app.clock.clock import Clock
 from app.clock.clock_tools import ClockTools
 from app.clock.sentences import Sentences
-from app.clock.timers import LATE_S, MOST, ClockEntry, Moment, Timers, next_at
+from app.clock.timers import EXPIRY_S, MOST_ENTRIES, ClockEntry, Moment, Timers, next_at
 from app.clock.timers_file import TimersFile
 from app.root import ROOT
 from app.settings.languages import read_clock
@@ -74,7 +74,7 @@ TEN, HOUR = entry(10, 10), 3600.0
             id="an hour back",
         ),
         pytest.param([TEN], [(11, 11, [10]), (5000, 12, [10])], id="due, and then set"),
-        pytest.param([entry(10), entry(20)], [(LATE_S + 10, 0, [20])], id="far too late"),
+        pytest.param([entry(10), entry(20)], [(EXPIRY_S + 10, 0, [20])], id="far too late"),
         pytest.param(
             [TEN, entry(20)],
             [(13 * HOUR, 0, []), (13 * HOUR + 10, 10, [13 * HOUR + 10])],
@@ -123,8 +123,8 @@ def test_in_the_hour_that_is_repeated_a_time_may_still_come() -> None:
 def test_there_is_a_limit() -> None:
     timers = Timers(Moment(0, 0))
     added = [timers.add(entry(n, 1)) for n in range(1, 1001)]
-    assert (sum(added), len(timers.entries)) == (MOST, MOST)
-    assert len(timers.on(Moment(1000, 1000))) == MOST
+    assert (sum(added), len(timers.entries)) == (MOST_ENTRIES, MOST_ENTRIES)
+    assert len(timers.on(Moment(1000, 1000))) == MOST_ENTRIES
 
 
 # --- a process ---------------------------------------------------------------------------------
@@ -475,14 +475,14 @@ def test_what_was_set_survives_a_restart() -> None:
 
 def test_a_hundred_at_once_are_all_said() -> None:
     async def run(house: House) -> None:
-        for _ in range(MOST):
+        for _ in range(MOST_ENTRIES):
             await call(house, "set_timer", minutes=1)
             await asyncio.sleep(0.001)
         await asyncio.sleep(100)
 
     house = House(ScriptedSpeaker())
     house.play(run)
-    assert len(house.heard) == MOST
+    assert len(house.heard) == MOST_ENTRIES
 
 
 def test_a_room_that_is_never_quiet_holds_up_no_other() -> None:
@@ -521,7 +521,7 @@ def test_every_sentence_can_be_said(language: str) -> None:
         assert "{" not in SENTENCES.due(each, START + 1000)
     assert "{" not in SENTENCES.now(datetime.fromtimestamp(START), language)
     for name in ("none", "no_such", "cancelled", "cancelled_all", "past", "full", "unclear"):
-        assert "{" not in SENTENCES.say(name, language, n=MOST)
+        assert "{" not in SENTENCES.say(name, language, n=MOST_ENTRIES)
 
 
 # --- the file ----------------------------------------------------------------------------------
