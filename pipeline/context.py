@@ -110,17 +110,17 @@ class SessionContext:
             ours = ours.model_copy(update={"background_db": background_db})
         return asked.turn_detection.over(ours) if asked.turn_detection else ours
 
-    def note_language(self, said: Transcript) -> None:
+    def note_language(self, transcript: Transcript) -> None:
         """Note the language of what the user said, if the recogniser or the words show it. One or
         two words that show none are often misheard, so they change a known language only if the
         recogniser is very sure."""
         self.check_language()
-        shown = language_of(said.text)
-        told = said.language
-        unsure = said.language_probability < SURE_OF_FEW_WORDS and told != shown
-        if self.heard_language and unsure and len(said.text.split()) <= FEW_WORDS:
-            told = ""
-        self.heard_language = told or shown or self.heard_language
+        shown = language_of(transcript.text)
+        reported = transcript.language
+        unsure = transcript.language_probability < SURE_OF_FEW_WORDS and reported != shown
+        if self.heard_language and unsure and len(transcript.text.split()) <= FEW_WORDS:
+            reported = ""
+        self.heard_language = reported or shown or self.heard_language
 
     @property
     def language(self) -> str:

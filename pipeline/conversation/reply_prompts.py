@@ -60,30 +60,30 @@ class ReplyPrompts:
 
     def conversation(
         self,
-        said: AudioPart | None = None,
+        speech: AudioPart | None = None,
         instructions: str | None = None,
         known: frozenset[str] | None = None,
         start: str | None = None,
     ) -> list[Message]:
-        """The conversation's prompt, with the words known so far. ``said``: words about to be
+        """The conversation's prompt, with the words known so far. ``speech``: about to be
         committed; ``start``: id of the item to begin with; the others as in ``Prompt``."""
         items: tuple[Item, ...] = self._chat.context
         if start:
             items = tuple(dropwhile(lambda item: item.id != start, items))
         if known is not None:
             items = tuple(item for item in items if item.id in known)
-        if said:
-            items += (MessageItem("", "user", (said,), at=self._context.turn_time()),)
+        if speech:
+            items += (MessageItem("", "user", (speech,), at=self._context.turn_time()),)
         if instructions is None:
             instructions = self.instructions(ResponseOptions())
         return prompt(instructions, items)
 
-    def unfinished(self, said: AudioPart) -> str:
+    def unfinished(self, speech: AudioPart) -> str:
         """The user's words so far, as they will stand in the next prompt."""
-        words = said.transcript or ""
-        if not words or (not said.speaker and self._context.turn_time() is None):
+        words = speech.transcript or ""
+        if not words or (not speech.speaker and self._context.turn_time() is None):
             return words
-        before, after = self.conversation()[-1:], self.conversation(said)[-1]
+        before, after = self.conversation()[-1:], self.conversation(speech)[-1]
         continues = before and before[0].role == "user"
         return after.content[len(before[0].content) + 1 :] if continues else after.content
 

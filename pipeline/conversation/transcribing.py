@@ -47,18 +47,18 @@ class Transcriber:
         self,
         item_id: str,
         recognition: Recognition,
-        said: Transcript | ReachyVoiceError | None = None,
+        words: Transcript | ReachyVoiceError | None = None,
         segment: Segment = NO_SCORES,
     ) -> None:
-        """Add the user's speech to the conversation. ``said``: its words, or why recognition
+        """Add the user's speech to the conversation. ``words``: its words, or why recognition
         failed; ``None``: the words follow, and answers wait for them. ``segment``: what is known
         about its sound."""
         audio = recognition.audio
         item = self._editor.commit(item_id, AudioPart(None, audio.seconds, audio))
-        if said is None:
+        if words is None:
             self._begin(self._follow(item, recognition, segment))
         else:
-            self._set_text(item, said)
+            self._set_text(item, words)
 
     def read(self, item: MessageItem) -> None:
         """Transcribe the recordings in an item."""
@@ -80,26 +80,26 @@ class Transcriber:
         task.add_done_callback(self._waiting.discard)
 
     async def _follow(self, item: MessageItem, recognition: Recognition, segment: Segment) -> None:
-        said: Transcript | ReachyVoiceError
+        words: Transcript | ReachyVoiceError
         try:
-            said = await attributed(self._context, recognition, Work())
+            words = await attributed(self._context, recognition, Work())
             # The client wants it, whoever said it.
             segment = replace(segment, after_question=True, live=False)
-            said = believed(self._context, said, segment)
+            words = believed(self._context, words, segment)
         except ReachyVoiceError as error:
-            said = error
+            words = error
         finally:
             recognition.stop()
-        self._set_text(item, said)
+        self._set_text(item, words)
 
-    def _set_text(self, item: MessageItem, said: Transcript | ReachyVoiceError) -> None:
-        if isinstance(said, ReachyVoiceError):
-            self._context.bus.publish(TranscriptFailed(item.id, str(said)))
+    def _set_text(self, item: MessageItem, words: Transcript | ReachyVoiceError) -> None:
+        if isinstance(words, ReachyVoiceError):
+            self._context.bus.publish(TranscriptFailed(item.id, str(words)))
             return
         part = item.parts[0]
         assert isinstance(part, AudioPart)
-        part = replace(part, transcript=said.text, speaker=said.speaker or "")
-        self._publish_read(item, replace(item, parts=(part,)), said)
+        part = replace(part, transcript=words.text, speaker=words.speaker or "")
+        self._publish_read(item, replace(item, parts=(part,)), words)
 
     async def _read(self, item: MessageItem) -> None:
         try:
@@ -110,7 +110,7 @@ class Transcriber:
             seconds = sum(part.seconds for part in known.parts if isinstance(part, AudioPart))
             self._publish_read(item, known, Transcript("", seconds))
 
-    def _publish_read(self, item: MessageItem, known: MessageItem, said: Transcript) -> None:
+    def _publish_read(self, item: MessageItem, known: MessageItem, transcript: Transcript) -> None:
         """Store and publish ``known``, which is ``item`` with its text."""
         if item.id in self._chat:
             if not _same_recordings(self._chat.get(item.id), item):
@@ -118,8 +118,8 @@ class Transcriber:
             self._chat.put(known)
         spoken = [part for part in known.parts if isinstance(part, AudioPart)]
         text = " ".join(part.transcript for part in spoken if part.transcript)
-        why = said.invented, said.doubt
-        self._context.bus.publish(TranscriptReady(item.id, text, said.seconds, said.speaker, *why))
+        about = transcript.seconds, transcript.speaker, transcript.invented, transcript.doubt
+        self._context.bus.publish(TranscriptReady(item.id, text, *about))
 
     async def _item_with_text(self, item: MessageItem) -> MessageItem:
         parts = []

@@ -94,8 +94,8 @@ def item_to_wire(item: Item, status: ItemStatus | None = None) -> dict[str, Any]
             content = [_content(item.role, part) for part in item.parts]
             return {**head, "type": "message", "role": item.role, "content": content}
         case FunctionCallItem():
-            said = {"name": item.name, "call_id": item.call_id, "arguments": item.arguments}
-            return {**head, "type": "function_call", **said}
+            fields = {"name": item.name, "call_id": item.call_id, "arguments": item.arguments}
+            return {**head, "type": "function_call", **fields}
         case FunctionOutputItem():
             output = {"call_id": item.call_id, "output": item.output}
             return {**head, "type": "function_call_output", **output}

@@ -229,8 +229,8 @@ class CallStream:
         if item.arguments.startswith(sent) and (rest := item.arguments[len(sent) :]):
             self.write(rest)
         # Also sent for an incomplete call (API reference); the item's status tells.
-        said = {"name": item.name, "arguments": item.arguments}
-        self._send("response.function_call_arguments.done", **self._call, **said)
+        done = "response.function_call_arguments.done"
+        self._send(done, **self._call, name=item.name, arguments=item.arguments)
 
 
 def _emptied(item: OutputItem) -> OutputItem:

@@ -168,18 +168,18 @@ class EffectiveSession:
         return replace(state, fields=fields)
 
     def _with_input(self, state: _State, given: AudioInput) -> _State:
-        said = given.model_dump(exclude_unset=True)
+        fields = given.model_dump(exclude_unset=True)
         changes: dict[str, Any] = {}
-        if "format" in said:
+        if "format" in fields:
             changes["input_format"] = merged_format(state.input_format, given.format)
-        if "transcription" in said:
-            merged = _merged(state.transcription, said["transcription"])
+        if "transcription" in fields:
+            merged = _merged(state.transcription, fields["transcription"])
             changes["transcription"] = self._no_transcription if merged is None else merged
-        if "noise_reduction" in said:
-            changes["noise_reduction"] = _merged(state.noise_reduction, said["noise_reduction"])
-        if "turn_detection" in said:
+        if "noise_reduction" in fields:
+            changes["noise_reduction"] = _merged(state.noise_reduction, fields["noise_reduction"])
+        if "turn_detection" in fields:
             changes["turn_detection"] = turn_detection.merged(
-                state.turn_detection, said["turn_detection"]
+                state.turn_detection, fields["turn_detection"]
             )
         return replace(state, **changes)
 
@@ -261,15 +261,15 @@ class EffectiveSession:
         )
 
     def _asked_languages(self) -> tuple[str, ...]:
-        said = {} if self._defaults.language_fixed else self._state.transcription or {}
-        asked = (said.get("language"), *(said.get("languages") or ()))
+        fields = {} if self._defaults.language_fixed else self._state.transcription or {}
+        asked = (fields.get("language"), *(fields.get("languages") or ()))
         return tuple(each for each in asked if each and not each.isspace())
 
     def _wants_partials(self) -> bool:
-        said = self._state.transcription
-        if said is None:
+        fields = self._state.transcription
+        if fields is None:
             return False
-        return not self.answers or self._defaults.partials or said.get("delay") is not None
+        return not self.answers or self._defaults.partials or fields.get("delay") is not None
 
     def tool_choice(
         self,

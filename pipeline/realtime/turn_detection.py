@@ -51,33 +51,33 @@ def merged(
     return {**before, **given, "type": kind}
 
 
-def shown(said: Mapping[str, Any] | None, *, answers: bool) -> dict[str, Any] | None:
+def shown(fields: Mapping[str, Any] | None, *, answers: bool) -> dict[str, Any] | None:
     """The object to show. ``answers``: False for a transcription session."""
-    if said is None:
+    if fields is None:
         return None
-    nominal = _SEMANTIC_VAD if said["type"] == "semantic_vad" else _SERVER_VAD
-    known = {name: at for name, at in said.items() if name in nominal and at is not None}
+    nominal = _SEMANTIC_VAD if fields["type"] == "semantic_vad" else _SERVER_VAD
+    known = {name: at for name, at in fields.items() if name in nominal and at is not None}
     whole = {**nominal, **known}
     return whole if answers else {name: whole[name] for name in _IN_TRANSCRIPTION if name in whole}
 
 
-def turn_detection(said: Mapping[str, Any] | None, *, answers: bool) -> TurnDetection | None:
+def turn_detection(fields: Mapping[str, Any] | None, *, answers: bool) -> TurnDetection | None:
     """The settings for the pipeline. A session that does not answer has no idle time-out."""
-    if said is None:
+    if fields is None:
         return None
-    create = answers and said.get("create_response") is not False
-    interrupt = answers and said.get("interrupt_response") is not False
-    if said["type"] == "semantic_vad":
+    create = answers and fields.get("create_response") is not False
+    interrupt = answers and fields.get("interrupt_response") is not False
+    if fields["type"] == "semantic_vad":
         return TurnDetection(
-            eagerness=_EAGERNESS.get(said.get("eagerness"), "medium"),
+            eagerness=_EAGERNESS.get(fields.get("eagerness"), "medium"),
             create_response=create,
             interrupt_response=interrupt,
         )
     return TurnDetection(
-        threshold=said.get("threshold"),
-        prefix_padding_ms=said.get("prefix_padding_ms"),
-        silence_duration_ms=said.get("silence_duration_ms"),
-        idle_timeout_ms=said.get("idle_timeout_ms") if answers else None,
+        threshold=fields.get("threshold"),
+        prefix_padding_ms=fields.get("prefix_padding_ms"),
+        silence_duration_ms=fields.get("silence_duration_ms"),
+        idle_timeout_ms=fields.get("idle_timeout_ms") if answers else None,
         create_response=create,
         interrupt_response=interrupt,
     )

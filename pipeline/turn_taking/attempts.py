@@ -81,15 +81,15 @@ class Attempts:
             now = asyncio.get_running_loop().time()
             utterance.speculative = self._speculate(newest, Work(Priority.SPECULATIVE), now)
 
-    def _speculate(self, said: AudioPart, work: Work, since: float) -> SpeculativeReply | None:
-        """Begin a gated reply to ``said``; ``None`` if another reply is being given."""
+    def _speculate(self, speech: AudioPart, work: Work, since: float) -> SpeculativeReply | None:
+        """Begin a gated reply to ``speech``; ``None`` if another reply is being given."""
 
         def uncommitted() -> AudioPart | None:
-            return None if speculative and speculative.committed else said
+            return None if speculative and speculative.committed else speech
 
         speculative: SpeculativeReply | None = None
         reply = self._replies.speculate(uncommitted, work, since)
-        speculative = SpeculativeReply(said, reply) if reply else None
+        speculative = SpeculativeReply(speech, reply) if reply else None
         return speculative
 
     def _discard_speculative(self, utterance: TurnSpeech) -> None:
@@ -238,7 +238,7 @@ class Attempts:
     def _keep_speculative(self, utterance: TurnSpeech, attempt: Attempt) -> None:
         """Keep a reply begun before the pause if it answers all the words, else discard it."""
         speculative, wants_answer = utterance.speculative, utterance.turn.wants_answer
-        if speculative and wants_answer and speculative.answers(attempt.said):
+        if speculative and wants_answer and speculative.answers(attempt.speech):
             attempt.speculative, utterance.speculative = speculative, None
             speculative.reply.began_at = attempt.paused_at
         self._discard_speculative(utterance)
@@ -246,7 +246,7 @@ class Attempts:
     def _answer(self, turn: Turn, attempt: Attempt) -> None:
         """Begin the reply, unless one has begun."""
         if attempt.text and turn.may_be_answered and attempt.speculative is None:
-            attempt.speculative = self._speculate(attempt.said, attempt.work, attempt.paused_at)
+            attempt.speculative = self._speculate(attempt.speech, attempt.work, attempt.paused_at)
 
     # -- how it ends
 
@@ -260,7 +260,7 @@ class Attempts:
             if ms_of_sent(start) - ms_of_sent(utterance.turn.speech_end) == pause_ms:
                 self._own_pauses_ms.append(pause_ms)
             if attempt.text and self._budget.may_answer:
-                self._warm_up.hear(attempt.said)
+                self._warm_up.hear(attempt.speech)
 
     def discard(self, utterance: TurnSpeech) -> None:
         """Discard everything begun for a turn."""

@@ -24,7 +24,7 @@ Words = Transcript | ReachyVoiceError
 class SpeculativeReply:
     """A reply, behind a shut gate, to words that may be the whole turn."""
 
-    said: AudioPart
+    speech: AudioPart
     reply: Reply
     committed: bool = False
     """Whether the words are part of the conversation."""
@@ -40,10 +40,10 @@ class SpeculativeReply:
         """Whether the language model has judged the words, or took too long."""
         return self.late or self.reply.words.prompt_read.is_set()
 
-    def answers(self, said: AudioPart) -> bool:
+    def answers(self, speech: AudioPart) -> bool:
         """Whether it answers these words of this speaker, apart from case and punctuation."""
-        same = same_words(said.transcript or "", self.said.transcript or "")
-        return same and said.speaker == self.said.speaker
+        same = same_words(speech.transcript or "", self.speech.transcript or "")
+        return same and speech.speaker == self.speech.speaker
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +81,7 @@ class Attempt:
         return self.transcript.invented if self.transcript else None
 
     @property
-    def said(self) -> AudioPart:
+    def speech(self) -> AudioPart:
         """The words as they will stand in the conversation."""
         speaker = self.transcript.speaker if self.transcript else None
         return AudioPart(self.text or "", speaker=speaker or "")
