@@ -194,7 +194,7 @@ def test_every_wait_is_within_its_bounds(
     decision = decide(Evidence(audio, text, words, asked, tuple(pauses_ms)), SETTINGS, ENGLISH)
     assert 0 <= decision.probability <= 1
     assert SETTINGS.clear_wait_ms <= decision.wait_ms <= SETTINGS.unsure_wait_ms
-    if decision.probability >= 0.5:
+    if decision.probability > 0.5:
         assert decision.wait_ms <= SETTINGS.likely_wait_ms
 
 
