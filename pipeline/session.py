@@ -188,7 +188,7 @@ class Session:
     @property
     def asleep(self) -> bool:
         """Whether only a call or a touch is noticed."""
-        return self._waking is not None and self._waking.asleep
+        return self._turns.asleep
 
     @property
     def notices(self) -> Notices:
@@ -341,7 +341,7 @@ class Session:
 
     async def _next(self) -> None:
         """Handle the next command, or feed silence if the client stalls during a turn."""
-        awaits_audio = self._turns.open or self._turns.suspecting
+        awaits_audio = self._turns.open or self._turns.awaits_sound
         try:
             async with asyncio.timeout_at(self._audio_due if awaits_audio else None):
                 command = await self._inbox.get()

@@ -374,7 +374,7 @@ def _foreign_name(caller: Caller) -> Refusal:
 def _unknown(caller: Caller) -> Refusal:
     what = "The API key is not known" if caller.keys else "An API key is needed"
     fix = "Send a key made on the server with `reachy-voice key new NAME`, as 'Bearer KEY'."
-    if caller.address is not None and not caller.from_here and not caller.forwarded:
+    if caller.address and not (caller.from_here or caller.forwarded):
         fix = f"On the server, run `reachy-voice allow {caller.place}`. Or: {fix}"
     code = "invalid_api_key" if caller.keys else "missing_api_key"
     who = "a proxy" if caller.forwarded else caller.place

@@ -254,9 +254,10 @@ class UpdateFollower:
             return self._updates.with_result(now, file, digest)
 
         log.info("the update %s of %s is applied and will be loaded", digest[:16], kind)
+        tell = partial(log.info, "%s")
         try:
             await self._exchange.exchange(
-                kind, None, _log_step, updated=updated, check=partial(self._check, kind)
+                kind, None, tell, updated=updated, check=partial(self._check, kind)
             )
         except _AnotherModel:
             log.info("it is not loaded: %s was given another model meanwhile", kind)
@@ -389,7 +390,3 @@ async def _in_thread(function: Callable[[Report], None]) -> None:
         await asyncio.to_thread(function, report)
     finally:
         stopped.set()
-
-
-def _log_step(step: str) -> None:
-    log.info("%s", step)

@@ -185,7 +185,7 @@ class Chat:
         """
         item = self.get(item_id)
         spoken = [part for part in getattr(item, "parts", ()) if isinstance(part, AudioPart)]
-        if not isinstance(item, MessageItem) or item.role != "assistant" or not spoken:
+        if not (isinstance(item, MessageItem) and item.role == "assistant" and spoken):
             raise UnknownItem(item_id)
         require_sent(sum(map(_sent_seconds, spoken)), heard_seconds)
         self.put(replace(item, parts=tuple(cut(part, heard_seconds) for part in spoken)))

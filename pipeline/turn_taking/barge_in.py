@@ -326,15 +326,15 @@ class OverlapReview:
     def __post_init__(self) -> None:
         self.look_at = self.onset + samples_of(self.settings.first_look_ms)
 
-    def hear(self, end: int, reads: bool) -> Step:
-        """What to do now that the speech has been heard up to sample ``end``. ``reads``: the words
-        of the last look are not known yet."""
+    def hear(self, end: int, is_reading: bool) -> Step:
+        """What to do now that the speech has been heard up to sample ``end``. ``is_reading``: the
+        words of the last look are not known yet."""
         if end < self.look_at:
             return "wait"
         self.looks += 1
         every_ms = self.settings.look_every_ms * max(1, self.looks // tuning.LOOKS_IN_A_ROW)
         self.look_at = end + samples_of(every_ms)
-        if not reads:
+        if not is_reading:
             self.looked_at = end
             return "read the words"
         overdue = end - self.looked_at >= samples_of(tuning.READ_WITHIN_MS)

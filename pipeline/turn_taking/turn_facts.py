@@ -26,10 +26,10 @@ class Onset(NamedTuple):
 
 
 class SpeechProgress(NamedTuple):
-    """Speech has been heard up to ``end``. ``reads``: its words so far are being read."""
+    """Speech has been heard up to ``end``. ``is_reading``: its words so far are being read."""
 
     end: int
-    reads: bool
+    is_reading: bool
 
 
 class Reading(NamedTuple):

@@ -131,7 +131,7 @@ class TurnMachine:
     def _look(self, fact: SpeechProgress) -> Actions:
         turn = self.open
         if turn and turn.state.speaks and turn.state.overlaps:
-            match turn.review.hear(fact.end, fact.reads):
+            match turn.review.hear(fact.end, fact.is_reading):
                 case "read the words":
                     yield Act(Do.READ, turn)
                 case "judge by length":

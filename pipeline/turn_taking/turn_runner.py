@@ -94,11 +94,11 @@ class TurnRunner:
         return bool(self._utterances)
 
     @property
-    def suspecting(self) -> bool:
+    def awaits_sound(self) -> bool:
         """Whether the next sound will tell if this is speech, for which an answer or a turn waits,
         or a call of the robot."""
-        listening = self._waking is not None and self._waking.listening
-        return self._suspicion is not None or self._listener.undecided or listening
+        awaits_call = self._waking is not None and self._waking.awaits_call
+        return self._suspicion is not None or self._listener.undecided or awaits_call
 
     # -- facts
 
@@ -112,7 +112,7 @@ class TurnRunner:
             elif turn.state.speaks:
                 utterance = self._utterances[turn]
                 self._feed(utterance, self._listener.kept_to)
-                self._tell(SpeechProgress(self._listener.heard_end, utterance.reads))
+                self._tell(SpeechProgress(self._listener.heard_end, utterance.is_reading))
 
     def _follow(self, signals: Sequence[Signal]) -> None:
         for signal in signals:
@@ -148,13 +148,14 @@ class TurnRunner:
         """With no turn open, hold the answer as soon as the newest sound may be speech, without
         waiting for the next window."""
         reviews = self._context.settings.barge_in.policy != "any-speech"
-        if not (self._listener.suspects and reviews) or self._asleep:
+        if not (self._listener.suspects and reviews) or self.asleep:
             self._release_suspicion()
         elif not self._suspicion:
             self._suspicion = self._hold()
 
     @property
-    def _asleep(self) -> bool:
+    def asleep(self) -> bool:
+        """Whether only a call or a touch is noticed."""
         return self._waking is not None and self._waking.asleep
 
     def _forget_utterances(self) -> None:
@@ -181,7 +182,7 @@ class TurnRunner:
     def take(self) -> TurnSpeech | None:
         """The client ends the turn itself: hand over the open utterance with all its audio fed."""
         doubtful = self._listener.admit()
-        self._follow([] if self._asleep else doubtful)
+        self._follow([] if self.asleep else doubtful)
         self._forget_utterances()
         turn = self._machine.open
         utterance = self._utterances[turn] if turn else None
@@ -337,7 +338,7 @@ class TurnRunner:
         if self._listener.hears_the_answer():
             self.drop()
         else:
-            utterance.reads = True
+            utterance.is_reading = True
             self._tasks.create_task(self._read_words(utterance))
 
     async def _read_words(self, utterance: TurnSpeech) -> None:
@@ -346,7 +347,7 @@ class TurnRunner:
         with suppress(ReachyVoiceError):  # then its length decides
             transcript = await utterance.recognition.transcript(utterance.reading)
             text = believed(self._context, transcript, segment).text
-        utterance.reads = False
+        utterance.is_reading = False
         if utterance.turn.state.speaks and not utterance.reading.cancelled:
             self._tell(Reading(utterance.turn, self._overlaps.verdict(utterance, text), text))
 

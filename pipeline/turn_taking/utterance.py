@@ -126,7 +126,7 @@ class TurnSpeech:
     """Keeps the answer from being sent on meanwhile."""
     reading: Work = field(default_factory=Work)
     """The work of the looks at its words meanwhile."""
-    reads: bool = False
+    is_reading: bool = False
     """Whether a look is under way."""
     cut_reply: Reply | None = None
     """The answer that the turn cut off in the middle."""

@@ -74,7 +74,7 @@ class WakeGate:
     # -- asleep
 
     @property
-    def listening(self) -> bool:
+    def awaits_call(self) -> bool:
         """Whether an utterance is kept that may begin with a call."""
         return bool(self._utterances)
 

@@ -88,9 +88,9 @@ class Waking:
         return self._gate.asleep
 
     @property
-    def listening(self) -> bool:
+    def awaits_call(self) -> bool:
         """Whether the next sound may complete a call."""
-        return self.asleep and self._gate.listening
+        return self.asleep and self._gate.awaits_call
 
     # -- life
 

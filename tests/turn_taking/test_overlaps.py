@@ -260,10 +260,10 @@ def test_words_are_looked_at_ever_more_rarely() -> None:
 async def test_a_loud_moment_and_then_nothing_does_not_keep_the_answer_back(clears: bool) -> None:
     async with scene(stt=ScriptedStt((QUESTION, "")), llm=story()) as played:
         await played.act(say(QUESTION_S), silence(HEARD_S), say(0.04))
-        assert played.session._turns.suspecting
+        assert played.session._turns.awaits_sound
         if clears:
             await played.do(commands.ClearAudio())
-            assert not played.session._turns.suspecting
+            assert not played.session._turns.awaits_sound
         async with asyncio.timeout(30):
             await played.session.quiet()
     assert wire(played) == TURN

@@ -57,7 +57,7 @@ def test_an_utterance_that_pauses_early_is_read_again() -> None:
     made.dismiss(first)
     made.hear([TurnPause(5 * S, 5 * S)])
     assert made.unread(9 * S) is None
-    assert not made.listening
+    assert not made.awaits_call
 
 
 def test_an_utterance_that_is_over_waits_for_its_verdict() -> None:

@@ -56,7 +56,7 @@ def in_words(message: Message, sentence: Callable[[Image], str | None]) -> Messa
 def data_of(url: str) -> bytes | None:
     """The file in a data URL; ``None`` if ``url`` is not one."""
     head, comma, text = url.partition(",")
-    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
+    if not (comma and head.startswith("data:") and head.endswith(";base64")):
         return None
     try:
         return base64.b64decode(text, validate=True)
