@@ -89,7 +89,7 @@ def is_in(address: Address, networks: Iterable[Network]) -> bool:
 
 
 def shown_network(network: Network) -> str:
-    """In the usual notation: without the ``/32`` of a single address."""
+    """``network`` in the usual notation: without the ``/32`` of a single address."""
     single = network.prefixlen == network.max_prefixlen
     return str(network.network_address if single else network)
 

@@ -68,7 +68,7 @@ class AnnouncementRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ConversationReport:
-    """What became of it in the conversation with this name."""
+    """What became of an announcement in the conversation ``name``."""
 
     name: str
     outcome: Outcome
@@ -76,12 +76,12 @@ class ConversationReport:
 
 
 class Announcer:
-    """``run`` it in a task."""
+    """The announcements of one process; ``run`` it in a task."""
 
     def __init__(self, sessions: Callable[[], Iterable[tuple[AnnouncingSession, str]]]) -> None:
         """``sessions`` returns each with its client's place; that of ``talk`` is empty."""
         self.file: AccessFile | None = None
-        """Has notes about addresses."""
+        """The list of allowed addresses, whose notes name conversations."""
         self._sessions = sessions
         self._deliveries: set[asyncio.Task[bool]] = set()
         self._arrivals: set[asyncio.Event] = set()
@@ -92,7 +92,7 @@ class Announcer:
             await asyncio.Event().wait()
 
     def arrive(self) -> None:
-        """A conversation begins."""
+        """Tell waiting deliveries that a conversation begins."""
         for arrival in self._arrivals:
             arrival.set()
 

@@ -71,7 +71,7 @@ def add(
 
 
 async def _learn(settings: Settings, cache: WeightsCache, pcm: Pcm | None) -> Embedding:
-    """From ``pcm``, or the microphone."""
+    """Learn a voice from ``pcm``; ``None``: from the microphone."""
 
     async def seconds_of(pcm: Pcm) -> AsyncIterator[Pcm]:
         for at in range(0, len(pcm), LISTEN_RATE):

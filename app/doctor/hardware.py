@@ -123,7 +123,7 @@ def check_firmware(control: Readable) -> Check:
 
 
 def _build(control: Readable) -> str:
-    """For example ``ua-io16-lin``; empty through the daemon, which returns only numbers."""
+    """The firmware's build, as ``ua-io16-lin``; empty by the daemon, which sends only numbers."""
     try:
         return str(control.read("BLD_MSG"))
     except ParameterError:

@@ -106,7 +106,7 @@ class Entry(_Model):
 
     @property
     def source(self) -> str:
-        """For people, e.g. ``wheel silero-vad 6.2.3``."""
+        """The source in words, such as ``wheel silero-vad 6.2.3``."""
         if self.wheel:
             return f"wheel {self.wheel.package} {self.wheel.version}"
         if self.web:

@@ -231,7 +231,7 @@ class EngineMemory:
 
     @property
     def _model_mb(self) -> int:
-        """From the catalogue; for files that it does not know, their size."""
+        """The model's memory by the catalogue, or else the size of its files."""
         if self._own is not None or self.entry is None:
             return self.weights_mb
         return (self.on_gpu and self.entry.gpu_memory_mb) or self.entry.memory_mb

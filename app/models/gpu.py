@@ -165,7 +165,7 @@ def find_nvcc(
 
 
 def nvcc_version(nvcc: str, run: Run = run_command) -> tuple[int, ...]:
-    """From the line ``Cuda compilation tools, release 13.0, V13.0.88``; empty if it is missing."""
+    """The version in nvcc's line ``... release 13.0, V13.0.88``; empty: there is no such line."""
     match = re.search(r"\brelease [\d.]+, V([\d.]+)", run([nvcc, "--version"])[1])
     return version(match[1]) if match else ()
 

@@ -83,7 +83,7 @@ def add_to_index(index: Path, delta: Delta) -> None:
 
 
 class ModelStep(NamedTuple):
-    """From one model to the next, by their digests; ``source``: where the delta is."""
+    """A delta between two models, named by their digests; ``source``: where it is."""
 
     base: str
     result: str

@@ -92,7 +92,7 @@ _PLACES = ("weights", "staging")
 
 
 def _size_is_right(path: Path, size: int | None) -> bool | None:
-    """``None``: the file is absent."""
+    """Whether the file has this size; ``None``: it is absent."""
     if not path.is_file():
         return None
     return size is None or path.stat().st_size == size

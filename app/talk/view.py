@@ -169,7 +169,7 @@ def pointer(azimuth_deg: float) -> str:
 
 
 def latency_bar(stages_ms: dict[str, float]) -> Text:
-    """From the end of speech to the first audio, one colour per stage."""
+    """A bar from the end of speech to the first audio, one colour per stage."""
     stages = sorted((ms, name) for name, ms in stages_ms.items() if name in _STAGES)
     whole = max((ms for ms, _ in stages), default=0.0)
     bar = Text()

@@ -65,7 +65,7 @@ class Gaze:
         self._readings.clear()
 
     def yaw(self, now: float) -> float:
-        """In rad, relative to the robot's foot; 0 after a long time without speech."""
+        """The direction in rad from the robot's foot; 0 after a long time without speech."""
         if now - self._heard_at > FORGOTTEN_S:
             self._yaw = 0.0
         return self._yaw

@@ -42,7 +42,7 @@ class FileSegment:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """For tensors only."""
+        """The shape of a tensor; other segments have none."""
         return tuple(json.loads(self.kind[self.kind.index("[") :]))
 
 
@@ -135,7 +135,7 @@ are compared byte by byte."""
 
 
 def _gguf(file: BinaryIO) -> Iterator[FileSegment]:
-    """In file order: the counts, each metadata entry, all tensor descriptions, each tensor."""
+    """Segments in file order: counts, each metadata entry, tensor descriptions, each tensor."""
     version, tensors, entries = _unpack(file, "IQQ")
     if version not in (2, 3):
         raise ValueError(f"version {version} of GGUF is not known")

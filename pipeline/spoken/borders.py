@@ -231,7 +231,7 @@ def _last_word(core: str) -> str:
 
 
 def _short_word_end(after: _Unit | None, *, ended: bool) -> Border | None:
-    """Behind "No." or "Sat.": no end in "No. 5" or "Sat. and Sun."."""
+    """The border after "No." or "Sat."; ``None`` in "No. 5" or "Sat. and Sun."."""
     if after is None:
         return Border.SENTENCE if ended else None
     return None if _GOES_ON.match(after.speech) else Border.SENTENCE

@@ -40,10 +40,8 @@ _FIRST_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 
 
 def is_direction(text: str, *, alone: bool) -> bool:
-    """Whether an aside says what is done. ``alone``: it stands where a sentence begins.
-
-    There, any verb of the third person or in -ing is one, if it has no capital: a sentence would.
-    """
+    """Whether an aside is a stage direction. ``alone``: it stands where a sentence begins; there,
+    any verb without a capital in the third person or in -ing makes it one."""
     first = _FIRST_WORD.match(text)
     if first is None:
         return False
@@ -55,6 +53,6 @@ def is_direction(text: str, *, alone: bool) -> bool:
 
 
 def may_be_direction(start: str, *, alone: bool) -> bool:
-    """The same of an aside that goes on."""
+    """Whether an aside that begins with ``start`` may be one."""
     first = _FIRST_WORD.match(start)
     return first is None or first.end() == len(start) or is_direction(start, alone=alone)

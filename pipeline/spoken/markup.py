@@ -208,7 +208,7 @@ def _formula(place: _Place) -> str:
 
 
 def _between_dollars(place: _Place) -> str | None:
-    """Without a space before the end of a word: "the $n$th"."""
+    """A formula in words, joined to the letters that follow it, as in "the $n$th"."""
     if not _may_be_formula(place):
         return None
     joined = place.match.string[place.match.end() :][:1].isalpha()

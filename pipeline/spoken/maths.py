@@ -119,7 +119,7 @@ class _Reader:
         return self._words.get(sign, sign)
 
     def _within(self, token: str) -> str:
-        """What ``token`` begins; nothing of what lies too deep."""
+        """The words of the item that ``token`` begins; none below ``_MOST_LEVELS``."""
         if self._depth >= _MOST_LEVELS:
             return ""
         self._depth += 1
@@ -193,7 +193,7 @@ class _Reader:
         return f"{function} {self._word('of')}"
 
     def _function(self, name: str) -> str:
-        """Its base or power stands before what it is of."""
+        """The words of a function, with its base or power before the argument."""
         words = [self._word(name)]
         while script := next(filter(self._accept, "_^"), ""):
             words.append(self._within(script))

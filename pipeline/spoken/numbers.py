@@ -61,8 +61,8 @@ def pairs(text: str) -> str:
 
 
 def number(text: str) -> str:
-    """What ``NUMBER`` matches: "1,234.50" -> "one thousand two hundred thirty-four point five
-    zero". With a zero in front, such as "007", digit by digit."""
+    """The words of a text that ``NUMBER`` matches: "1,234.50" is "one thousand two hundred
+    thirty-four point five zero". With a zero in front, such as "007", digit by digit."""
     indian = bool(re.match(INDIAN, text))
     whole, point, part = text.replace(",", "").partition(".")
     by_digit = len(whole) > MOST_DIGITS or (whole.startswith("0") and len(whole) > 1)

@@ -48,7 +48,7 @@ class Numerals:
         return " ".join(self.cardinal(int(sign)) for sign in text if sign.isdigit())
 
     def number(self, text: str, one: str = "") -> str:
-        """What ``NUMERAL`` matches."""
+        """The words of a text that ``NUMERAL`` matches."""
         if re.fullmatch(r"\d+\.\d+", text) and not re.fullmatch(r"\d{1,3}\.\d{3}", text):
             text = text.replace(".", ",")
         whole, comma, part = re.sub(r"[^\d,]", "", text).partition(",")

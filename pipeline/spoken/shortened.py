@@ -8,7 +8,7 @@ from pipeline.spoken.words import words_of
 
 
 def _months(wording: Wording) -> set[str]:
-    """Without the full stop, as short as they can be."""
+    """All short forms of the months, without the full stop."""
     starts = {month[:n] for month in wording.months for n in range(3, len(month))}
     return {month.lower() for month in starts | {*wording.short_months}}
 

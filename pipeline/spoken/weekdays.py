@@ -19,7 +19,7 @@ _DATE = (
 
 
 def short_days(language: str) -> dict[str, str]:
-    """Without its full stop -> the day."""
+    """The day for each short form without its full stop."""
     days = by_turns(words_of(language).get("days", ""))
     return days | {short.capitalize(): day for short, day in days.items()}
 

@@ -185,7 +185,7 @@ class _Words:
         return " ".join(words.split())
 
     def rules(self) -> list[Sequence[Rule]]:
-        """In the order in which they apply."""
+        """All rules, in the order in which they apply."""
         return [
             self._abbreviations(),
             self._roman_numerals(),
@@ -322,7 +322,7 @@ class _Words:
 
 
 def _either_case(short: dict[str, str]) -> dict[str, str]:
-    """With those that may begin a sentence or be written small."""
+    """``short`` with the forms that begin a sentence, or are written small."""
     longer = {key: words for key, words in short.items() if len(key) > _SMALL}
     capitals = {
         key[0].upper() + key[1:]: words[0].upper() + words[1:] for key, words in longer.items()

@@ -294,8 +294,8 @@ class EngineHost:
             self._send(Item(job.submit.job, value))
 
     def _look_at(self, problem: Exception) -> None:
-        """After one memory error the next, smaller job may still fit. After two in a row, only a
-        new process frees the memory."""
+        """Set ``broken`` if only a new process can help: after a lost GPU, or a second memory error
+        in a row. After one, the next, smaller job may still fit."""
         why = None
         if lost_its_device(problem):
             why = "its process has lost the GPU"

@@ -51,10 +51,9 @@ def lstm_graph(weights: Tensors, layers: int) -> bytes:
 
 
 def _gates(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """From PyTorch's order (input, forget, cell, output) to ONNX's (input, output, forget,
-    cell)."""
-    given = np.split(rows, 4)
-    return np.concatenate([given[0], given[3], given[1], given[2]])
+    """Reorder the gates of PyTorch as ONNX expects them."""
+    input_, forget, cell, output = np.split(rows, 4)
+    return np.concatenate([input_, output, forget, cell])
 
 
 # --- protobuf ----------------------------------------------------------------------------------

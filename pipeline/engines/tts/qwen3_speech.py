@@ -101,7 +101,7 @@ def _look(cancel: CancelToken) -> Callable[[], None]:
 
 
 def load(directory: Path, where: TorchPlace) -> Any:
-    """A ``qwen_tts.Qwen3TTSModel``. Raises ``WeightsError``."""
+    """Load a ``qwen_tts.Qwen3TTSModel``. Raises ``WeightsError``."""
     from qwen_tts import Qwen3TTSModel
 
     try:

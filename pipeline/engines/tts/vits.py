@@ -79,7 +79,7 @@ class Vocoder:
             yield window
 
     def _first_size(self) -> int:
-        """As short as possible, but long enough to make the next window while it is heard."""
+        """The shortest first window during which the next one can be made, in frames."""
         next_s = (SMALLEST + 2 * self._context) * self._s_per_frame
         frames = next_s / _SPARE * self._rate / self._hop_samples
         return int(min(max(frames, SMALLEST_FIRST), LARGEST_FIRST))

@@ -73,7 +73,7 @@ def _filters(count: int) -> NDArray[np.float32]:
 
 
 def _to_mel(hertz: float) -> float:
-    """For frequencies above the knee."""
+    """Convert a frequency above the knee."""
     return float(_KNEE_HERTZ / _HERTZ_PER_MEL + np.log(hertz / _KNEE_HERTZ) / _LOG_STEP)
 
 

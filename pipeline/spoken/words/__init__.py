@@ -31,13 +31,13 @@ def words_of(language: str) -> Mapping[str, Any]:
 
 
 def pairs(text: str) -> dict[str, str]:
-    """From ``sign = word; ...``."""
+    """Parse ``sign = word; ...``."""
     entries = (entry.partition(" = ") for entry in text.strip().split("; "))
     return {sign: word for sign, _, word in entries}
 
 
 def table(text: str) -> dict[str, tuple[str, str]]:
-    """From ``signs = one | several; ...``: each sign with its singular and plural."""
+    """Parse ``signs = one | several; ...``: each sign with its singular and plural."""
     names_of: dict[str, tuple[str, str]] = {}
     for signs, names in pairs(text).items():
         one, _, several = names.partition(" | ")
@@ -46,6 +46,6 @@ def table(text: str) -> dict[str, tuple[str, str]]:
 
 
 def by_turns(text: str) -> dict[str, str]:
-    """From ``short long short long ...``."""
+    """Parse ``short long short long ...``: the long form of each short one."""
     words = text.split()
     return dict(zip(words[::2], words[1::2], strict=True))
