@@ -30,6 +30,7 @@ from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.engines.contract import Embedding
 from pipeline.engines.onnx import open_session
 from pipeline.engines.registry import EngineSpec, Kind, engine_spec
+from pipeline.engines.turn.log_mel import mel_filters
 from pipeline.engines.voices import ENROLMENT_S, PIECE_S, mean_of
 from pipeline.work import NEVER
 
@@ -118,7 +119,7 @@ def equal_error(same: Scores, others: Scores) -> tuple[float, float]:
 def rival(file: Path) -> Embed:
     """The rival's embedder, fed as its package does: 40 mel bands, 80 frames at a time."""
     session = open_session(file)
-    window, filters = np.hamming(401)[:-1], _bands(512)
+    window, filters = np.hamming(401)[:-1], mel_filters(40, 512)
 
     def embed(pcm: Pcm) -> Embedding:
         frames = np.lib.stride_tricks.sliding_window_view(to_float(pcm), 512)[::160]
@@ -131,20 +132,6 @@ def rival(file: Path) -> Embed:
         return mean_of([each / np.linalg.norm(each) for each in voices])
 
     return embed
-
-
-def _bands(size: int, count: int = 40) -> NDArray[np.float64]:
-    """Slaney's mel bands of equal area, shape ``(size // 2 + 1, count)``."""
-    knee, step = 15.0, np.log(6.4) / 27
-    top = knee + np.log(LISTEN_RATE / 2 / 1000) / step
-    mel = np.linspace(0, top, count + 2)
-    hertz = np.where(mel < knee, mel * 200 / 3, 1000 * np.exp((mel - knee) * step))
-    bins = np.fft.rfftfreq(size, 1 / LISTEN_RATE)
-    bands = [
-        np.interp(bins, (low, centre, high), (0.0, 2 / (high - low), 0.0))
-        for low, centre, high in zip(hertz, hertz[1:], hertz[2:], strict=False)
-    ]
-    return np.stack(bands, axis=1)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def log_mel(samples: NDArray[np.float32], bands: int = BANDS) -> NDArray[np.floa
 
 def mel_power(samples: NDArray[np.float32], bands: int) -> NDArray[np.float32]:
     """The power behind these features, float32 of shape ``(len(samples) // 160, bands)``."""
-    return np.asarray(_power_spectrum(samples) @ _filters(bands), np.float32)
+    return np.asarray(_power_spectrum(samples) @ mel_filters(bands), np.float32)
 
 
 def _power_spectrum(samples: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -61,9 +61,9 @@ def _hann() -> NDArray[np.float32]:
 
 
 @cache
-def _filters(count: int) -> NDArray[np.float32]:
-    """Weight of each frequency bin in each band, shape ``(201, count)``."""
-    bins = np.fft.rfftfreq(WINDOW_SAMPLES, 1 / LISTEN_RATE)
+def mel_filters(count: int, window_samples: int = WINDOW_SAMPLES) -> NDArray[np.float32]:
+    """Weight of each frequency bin in each band, shape ``(window_samples // 2 + 1, count)``."""
+    bins = np.fft.rfftfreq(window_samples, 1 / LISTEN_RATE)
     edges = _to_hertz(np.linspace(0, _to_mel(LISTEN_RATE / 2), count + 2))
     bands = [
         np.interp(bins, (low, centre, high), (0.0, 2 / (high - low), 0.0))
