@@ -95,8 +95,7 @@ class TurnRunner:
 
     @property
     def awaits_sound(self) -> bool:
-        """Whether the next sound will tell if this is speech, for which an answer or a turn waits,
-        or a call of the robot."""
+        """Whether the next sound decides if this is speech, or a call of the robot."""
         awaits_call = self._waking is not None and self._waking.awaits_call
         return self._suspicion is not None or self._listener.undecided or awaits_call
 
