@@ -47,7 +47,7 @@ def bill() -> dict[str, Any]:
                 "licenses": [{"license": {"id": "Apache-2.0"}}],
             }
         },
-        "components": [*packages(), *others(), *weights()],
+        "components": [*packages(), *(component(*each) for each in OTHERS), *weights()],
     }
 
 
@@ -80,11 +80,6 @@ def licence_of(package: PackageMetadata) -> str:
     classes = [each for each in package.get_all("Classifier") or () if each.startswith(OSI)]
     assert classes, f"{package['Name']} states no licence"
     return " AND ".join(each.removeprefix(OSI) for each in classes)
-
-
-def others() -> Iterator[dict[str, Any]]:
-    for each in OTHERS:
-        yield component(*each)
 
 
 def weights() -> Iterator[dict[str, Any]]:

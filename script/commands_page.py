@@ -68,8 +68,7 @@ def _commands(command: Any, path: str = "reachy-voice") -> Iterator[tuple[str, s
             yield from _commands(inner, f"{path} {name}")
         if not command.invoke_without_command:
             return
-    texts = (_text(parameter) for parameter in command.params)
-    usage = " ".join([path, *(text for text in texts if text)])
+    usage = " ".join([path, *filter(None, map(_text, command.params))])
     yield usage.replace("|", "\\|"), command.get_short_help_str(200)
 
 

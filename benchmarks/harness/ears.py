@@ -54,7 +54,6 @@ class Memo:
         self._file.execute("CREATE TABLE IF NOT EXISTS memo (key BLOB PRIMARY KEY, value TEXT)")
         self._values: dict[bytes, Any] = dict(self._file.execute("SELECT key, value FROM memo"))
         self._new: list[tuple[bytes, str]] = []
-        self.misses = 0
 
     def __enter__(self) -> Self:
         return self
@@ -66,7 +65,6 @@ class Memo:
     def get(self, key: bytes, compute: Callable[[], Any]) -> Any:
         """The value of ``key``; computed and stored if new."""
         if key not in self._values:
-            self.misses += 1
             text = json.dumps(compute())
             self._values[key] = text
             self._new.append((key, text))

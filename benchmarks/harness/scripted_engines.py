@@ -105,9 +105,8 @@ class ScriptedOptions(EngineOptions):
 class JitteredSleep:
     """Sleeps for given times, and adds seeded jitter to times."""
 
-    def __init__(self, seed: int, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self._sleep = sleep
 
     def jitter(self, seconds: float) -> float:
         return seconds * self.random.lognormvariate(0.0, JITTER)
@@ -118,7 +117,7 @@ class JitteredSleep:
         while (left := began + seconds - now) > 0:
             if cancel.cancelled:
                 raise Cancelled
-            self._sleep(min(left, _CHECK_S))
+            time.sleep(min(left, _CHECK_S))
             now = time.monotonic()
 
 

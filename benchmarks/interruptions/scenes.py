@@ -39,7 +39,7 @@ VOICES: dict[Part, tuple[str, ...]] = {
     "tuning": ("flite slt", "flite rms", "piper-joe 1.0"),
     "frozen": ("flite awb", "flite kal16"),
 }
-HUMS = 12
+QUESTIONS, HUMS, NOISE_COUNT = 60, 12, 40
 ONSET_S = (2.5, 6.0)
 """Time after the request for the answer, which begins about 0.3 s later."""
 AFTER_S = 3.0
@@ -69,13 +69,7 @@ class InterruptionScene:
 
 
 def scenes(
-    part: Part,
-    corpus: Path,
-    voices: Voices,
-    seed: int,
-    people: Path | None = None,
-    questions: int = 60,
-    noises: int = 40,
+    part: Part, corpus: Path, voices: Voices, seed: int, people: Path | None = None
 ) -> Iterator[InterruptionScene]:
     """All scenes, kind by kind. ``people``: a folder of backchannels. Raises ``FileNotFoundError``
     if there is no corpus, or no sound in that folder."""
@@ -87,7 +81,7 @@ def scenes(
         if scene.snr_db is None and scene.rt60_s is None and not scene.pauses
         if scene.end - scene.onset <= LONGEST_S * LISTEN_RATE and len(scene.text.split()) > 1
     ]
-    for index in rng.permutation(len(turns))[:questions]:
+    for index in rng.permutation(len(turns))[:QUESTIONS]:
         turn = turns[index]
         sound = acoustics.to_signal(turn.pcm[turn.onset : turn.end])
         source = f"{turn.speaker}: {turn.text}"
@@ -104,9 +98,9 @@ def scenes(
     for _ in range(HUMS):
         yield over_an_answer("backchannel", "synthetic hum", "Mm-hm.", hum(rng), rng)
     for name, make in NOISES.items():
-        for _ in range(noises // len(NOISES)):
+        for _ in range(NOISE_COUNT // len(NOISES)):
             yield over_an_answer("noise", f"synthetic {name}", "", make(rng), rng)
-    for index in rng.permutation(len(turns))[: questions // 3]:
+    for index in rng.permutation(len(turns))[: QUESTIONS // 3]:
         turn = turns[index]
         far = acoustics.in_room(
             acoustics.to_signal(turn.pcm[turn.onset : turn.end]),

@@ -185,11 +185,7 @@ def test_the_reasons_name_what_was_known() -> None:
     st.lists(st.integers(0, 5000), max_size=20),
 )
 def test_every_wait_is_within_its_bounds(
-    audio: float | None,
-    text: str | None,
-    words: float | None,
-    asked: str,
-    pauses_ms: list[int],
+    audio: float | None, text: str | None, words: float | None, asked: str, pauses_ms: list[int]
 ) -> None:
     decision = decide(Evidence(audio, text, words, asked, tuple(pauses_ms)), SETTINGS, ENGLISH)
     assert 0 <= decision.probability <= 1
