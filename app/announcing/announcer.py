@@ -96,7 +96,7 @@ class Announcer:
         for arrival in self._arrivals:
             arrival.set()
 
-    def here(self, matches: Callable[[str], bool]) -> dict[AnnouncingSession, str]:
+    def conversations(self, matches: Callable[[str], bool]) -> dict[AnnouncingSession, str]:
         """The conversations whose place ``matches``."""
         places = list(self._sessions())
         return {each: place for each, place in places if each.announces and matches(place)}
@@ -125,7 +125,7 @@ class Announcer:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 (place, group.create_task(session.announce(text, until)))
-                for session, place in self.here(matches).items()
+                for session, place in self.conversations(matches).items()
             ]
         return [
             ConversationReport(place, task.result().outcome, task.result().heard)

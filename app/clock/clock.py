@@ -99,7 +99,7 @@ class Clock:
         """Announce ``entry`` to those who set it, or to everybody if they are not connected."""
 
         def is_addressed(place: str) -> bool:
-            return place == entry.place or not self._announcer.here(entry.place.__eq__)
+            return place == entry.place or not self._announcer.conversations(entry.place.__eq__)
 
         def text() -> str:
             return self.sentences.due(entry, self.now().wall)

@@ -130,7 +130,6 @@ def build_app(
     app.router.redirect_slashes = False  # the redirect would go to whatever host the request names
     app.router.default = _nowhere
     app.state.assistant = assistant
-    app.state.limits = limits
     app.state.proxies = access.rules.proxies
     app.state.sockets = sockets
     app.state.turnstile = turnstile

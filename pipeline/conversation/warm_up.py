@@ -81,7 +81,7 @@ class WarmUp:
         self._begin_if_quiet()
 
     def end_turn(self) -> None:
-        """No turn is open or waiting to be committed."""
+        """Forget the user's words: no turn is open or waiting to be committed."""
         self._words = NO_WORDS
 
     def reply_began(self) -> None:

@@ -100,7 +100,7 @@ class Announcements:
             self._withdraw(announcement)
 
     def open(self) -> None:
-        """The session runs: make announcements in its context from now on, not in the caller's."""
+        """Make announcements from now on, in the session's context instead of the caller's."""
         self._home = contextvars.copy_context()
         self.look()
 
@@ -117,7 +117,7 @@ class Announcements:
             self._timer = loop.call_at(at, self._begin, context=self._home)
 
     def close(self) -> None:
-        """The session ends, and its replies have ended."""
+        """Conclude all announcements: the session and its replies have ended."""
         self._closed = True
         self._stir()
         for announcement in filter(None, (self._current, *self._waiting)):

@@ -80,7 +80,7 @@ class SpeechChunker:
             self._begun = bool(self.buffer)
 
     def close(self) -> None:
-        """The held text is complete; nothing follows for now."""
+        """End the text so far; ``feed`` may add more later."""
         self._closed = True
         self.buffer = self.buffer.rstrip()
 
@@ -129,11 +129,8 @@ def _with_mark(speech: str, border: Border) -> str:
 
 
 def _early(places: Sequence[End]) -> End | None:
-    """The first good end."""
-    for end in places:
-        if end.words >= _FEWEST_WORDS[end.border]:
-            return end
-    return None
+    """The first end with enough words before it."""
+    return next((end for end in places if end.words >= _FEWEST_WORDS[end.border]), None)
 
 
 def _best_fit(places: Sequence[End], longest_letters: int, *, hurry: bool) -> End | None:

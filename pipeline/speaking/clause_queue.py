@@ -63,7 +63,7 @@ class ClauseQueue:
         return before_s - self.made_s
 
     def end(self) -> None:
-        """No more will be put."""
+        """Let ``next`` return ``None`` once everything was sent: nothing more will be put."""
         self._ended = True
         self._changed.set()
 

@@ -110,7 +110,7 @@ class ClauseWatch:
         return None
 
     def finish(self) -> Fault | None:
-        """The clause is over. Returns a fault if it has words but no sound."""
+        """End the clause; returns a fault if it has words but no sound."""
         if self.fault is None and self._speaks and not self._audible.any:
             self.fault = self._fault("silence", self._count)
         return self.fault

@@ -52,7 +52,7 @@ class KnownWords:
 
 @dataclass(frozen=True, slots=True)
 class ReplyPlan:
-    """What a reply is to be."""
+    """What a reply answers with, and how it is sent."""
 
     reply_id: str
     item_id: str
@@ -210,7 +210,7 @@ class Delivery:
         self._say(self._notices[-1], Clause(text))
 
     def end_notice(self) -> None:
-        """The whole notice was said."""
+        """Close the notice: all of it was said."""
         for notice in self._notices:
             self._close(notice, "completed")
 
