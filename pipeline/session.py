@@ -423,9 +423,9 @@ class Session:
             self._listener.configure(self._context.endpointing)
         if config.turn_detection != before.turn_detection:
             self._idle_timer.restart()
-        self._turns.configured()
+        self._turns.reconfigure()
         if self._waking:
-            self._waking.configured()
+            self._waking.reconfigure()
         if (config.instructions, config.tools) != (before.instructions, before.tools):
             self._warm_up.prompt_changed()
 

@@ -169,11 +169,11 @@ class OpenCalls:
             reasons = {"server": "shutting down"}
         retry = {"Retry-After": str(health.RETRY_AFTER_S)}
         if reasons:
-            sockets.metrics.refused("closing" if sockets.closing else "not_ready")
+            sockets.metrics.note_refusal("closing" if sockets.closing else "not_ready")
             why = "; ".join(f"{name}: {why}" for name, why in reasons.items())
             raise ApiError(503, "not_ready", why, headers=retry)
         if sockets.full(place):
-            sockets.metrics.refused("full")
+            sockets.metrics.note_refusal("full")
             log.info("%s was turned away: this server is full", place)
             raise ApiError(429, SESSION_LIMIT, ALL_TAKEN, headers=retry)
 

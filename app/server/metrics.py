@@ -115,16 +115,16 @@ class Metrics:
 
         bus.tap(count)
 
-    def resumed(self) -> None:
+    def note_resumption(self) -> None:
         self._resumed.inc()
 
-    def ended(self, by: Ending) -> None:
+    def note_end(self, by: Ending) -> None:
         self._ended.labels(by).inc()
 
-    def refused(self, reason: Refusal) -> None:
+    def note_refusal(self, reason: Refusal) -> None:
         self._refused.labels(reason).inc()
 
-    def client_error(self, code: str) -> None:
+    def note_error(self, code: str) -> None:
         """``code``: one of our own; clients cannot invent one."""
         self._errors.labels(code).inc()
 

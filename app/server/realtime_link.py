@@ -200,7 +200,7 @@ class RealtimeLink(ABC):
             assistant.defaults(),
             opening.query,
             opening.fields,
-            on_error=self._metrics.client_error,
+            on_error=self._metrics.note_error,
             sends_audio=sends_audio,
         )
         self._assistant = assistant
@@ -292,14 +292,14 @@ class RealtimeLink(ABC):
         memory = self._parked.take(self.who, config.tools)
         if memory is not None:
             self._resumed = True
-            self._metrics.resumed()
+            self._metrics.note_resumption()
         session = self._assistant.session(self._bus, config, memory, self.address)
         self._memory = session.release()
         self._tasks.create_task(session.run())
         return session
 
     async def _leave(self, ended: Ending, *, moved: bool) -> None:
-        self._metrics.ended(ended)
+        self._metrics.note_end(ended)
         if self._memory is None:
             return
         # The memory may have caused a resumed session to fail, so it is not resumed again.

@@ -109,7 +109,7 @@ def build_app(
         routes += console_routes(turns, here)
 
     def on_refused(caller: Caller, status: int) -> None:
-        sockets.metrics.refused("unauthorized" if status == 401 else "forbidden")
+        sockets.metrics.note_refusal("unauthorized" if status == 401 else "forbidden")
         sockets.callers.refuse(caller.place, status)
 
     middleware = [Middleware(AccessGate, access, on_refused)]
@@ -152,13 +152,13 @@ async def _realtime(websocket: WebSocket) -> None:
     if sockets.closing:
         reasons = {"server": "shutting down"}
     if reasons:
-        sockets.metrics.refused("closing" if sockets.closing else "not_ready")
+        sockets.metrics.note_refusal("closing" if sockets.closing else "not_ready")
         sockets.callers.refuse(caller.place, 503)
         await websocket.send_denial_response(health.not_ready_response(reasons))
     elif sockets.full(caller.place):
-        sockets.metrics.refused("full")
+        sockets.metrics.note_refusal("full")
         sockets.callers.refuse(caller.place, 503)
-        sockets.metrics.client_error(SESSION_LIMIT)
+        sockets.metrics.note_error(SESSION_LIMIT)
         log.info("%s was turned away: this server is full", caller.place)
         if caller.proxied and sockets.busy:  # a balancer then asks another server
             await websocket.send_denial_response(health.not_ready_response({"server": "full"}))
@@ -176,7 +176,7 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
     """Refuse any other path."""
     if scope["type"] != "websocket":
         raise HTTPException(404)
-    scope["app"].state.sockets.metrics.refused("other")
+    scope["app"].state.sockets.metrics.note_refusal("other")
     message = f"Not Found: {scope['path']}. The Realtime API is at /v1/realtime."
     websocket = WebSocket(scope, receive, send)
     await websocket.send_denial_response(error_response(404, "not_found", message))
@@ -208,7 +208,7 @@ async def serve(
     """
     listener = listener or bind(host, port)
     listeners = [BoundPort(listener, tls), *beside]
-    malformed = partial(app.state.sockets.metrics.refused, "other")
+    malformed = partial(app.state.sockets.metrics.note_refusal, "other")
     guard = HttpGuard(app, handshake_s, app.state.proxies, malformed)
     config = uvicorn_config(guard, max_message_bytes, ping_s)
     server = GuardedServer(config, listeners, guard, handshake_s)

@@ -122,7 +122,7 @@ class Attempts:
             transcript = await attributed(self._context, utterance.recognition, attempt.work)
         except ReachyVoiceError as error:
             return error
-        self._budget.recognised(transcript.seconds, loop.time() - began)
+        self._budget.note_pass(transcript.seconds, loop.time() - began)
         return believed(self._context, transcript, segment)
 
     def segment(self, utterance: TurnSpeech, end: int) -> Segment:
@@ -291,7 +291,7 @@ class Attempts:
     def book_use(self, attempt: Attempt) -> None:
         """The turn is over: count its engine time as used, or as wasted if it was noise. A
         discarded answer was counted when it was discarded."""
-        book = self._budget.used if attempt.text else self._budget.wasted
+        book = self._budget.note_use if attempt.text else self._budget.note_waste
         busy = attempt.works
 
         def on_idle(work: Work) -> None:
@@ -307,7 +307,7 @@ class Attempts:
         """Count ``work`` as wasted once all of its engine time is known."""
 
         def book() -> None:
-            self._budget.wasted(work.engine_seconds)
+            self._budget.note_waste(work.engine_seconds)
             self._context.bus.publish(SpeculationDiscarded(item_id, work.engine_seconds))
 
         work.when_idle(book)

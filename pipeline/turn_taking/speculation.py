@@ -49,15 +49,15 @@ class Budget:
         setting = self._settings.on_partials
         return setting == "always" or (setting == "auto" and cheap)
 
-    def used(self, engine_seconds: float) -> None:
+    def note_use(self, engine_seconds: float) -> None:
         """Count engine time spent in a pause that ended the turn."""
         self._outcomes.append((engine_seconds, 0.0))
 
-    def wasted(self, engine_seconds: float) -> None:
+    def note_waste(self, engine_seconds: float) -> None:
         """Count engine time spent on work that was discarded."""
         self._outcomes.append((0.0, engine_seconds))
 
-    def recognised(self, audio_seconds: float, took_seconds: float) -> None:
+    def note_pass(self, audio_seconds: float, took_seconds: float) -> None:
         """Note how long a pass over ``audio_seconds`` took, waiting included."""
         # A pass costs at most in proportion to its audio, so a shorter one bounds a longer one.
         best = min(

@@ -170,8 +170,8 @@ class TurnRunner:
         if hold:
             hold.release()
 
-    def configured(self) -> None:
-        """The client has configured the session: open turns may lose their answer, not gain one."""
+    def reconfigure(self) -> None:
+        """Follow the session's new settings: open turns may lose their answer, not gain one."""
         self._tell(Configuration(self._context.config.answers_turns))
 
     def take_overlap_as_turn(self) -> None:

@@ -107,7 +107,7 @@ class Waking:
         self._stop_timer()
         self._gate.renew(self._now())
 
-    def configured(self) -> None:
+    def reconfigure(self) -> None:
         """Follow the session's new settings."""
         if self._can_sleep and self._gate.until == inf:
             self._sleep("client")

@@ -147,8 +147,8 @@ async def test_silent_answers_are_counted_by_outcome() -> None:
 
 def test_sessions_engines_and_the_process() -> None:
     metrics = Metrics()
-    metrics.refused("full")
-    metrics.ended("lost")
+    metrics.note_refusal("full")
+    metrics.note_end("lost")
     seen = scrape(metrics)
     assert seen("sessions_refused_total", reason="full") == 1
     assert seen("sessions_refused_total", reason="not_ready") == 0, "known before it happens"

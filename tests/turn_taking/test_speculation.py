@@ -31,38 +31,38 @@ pytestmark = pytest.mark.quick
 
 def test_a_session_that_wastes_more_than_its_budget_becomes_careful_and_recovers() -> None:
     budget = Budget(Speculation(budget=0.3))
-    budget.wasted(5.0)
+    budget.note_waste(5.0)
     assert budget.may_answer, "one pause says nothing yet"
     for _ in range(5):
-        budget.used(0.5)
+        budget.note_use(0.5)
     assert budget.wasted_share == pytest.approx(5 / 7.5)
     assert not budget.may_answer
     assert not budget.may_guess
     for _ in range(24):
-        budget.used(0.5)
+        budget.note_use(0.5)
     assert budget.may_answer
 
 
 def test_slow_engines_stop_guesses_first_and_then_all_speculation() -> None:
     budget = Budget(Speculation())
     for _ in range(8):
-        budget.recognised(2.0, 0.1)
+        budget.note_pass(2.0, 0.1)
     assert (budget.may_guess, budget.may_answer) == (True, True)
     for _ in range(4):
-        budget.recognised(2.0, 0.2)
+        budget.note_pass(2.0, 0.2)
     assert (budget.may_guess, budget.may_answer) == (False, True)
     for _ in range(8):
-        budget.recognised(2.0, 0.5)
+        budget.note_pass(2.0, 0.5)
     assert (budget.may_guess, budget.may_answer) == (False, False)
     for _ in range(8):
-        budget.recognised(2.0, 0.1)
+        budget.note_pass(2.0, 0.1)
     assert (budget.may_guess, budget.may_answer) == (True, True)
 
 
 def test_long_audio_is_not_taken_for_a_slow_machine() -> None:
     budget = Budget(Speculation())
-    budget.recognised(1.0, 0.1)
-    budget.recognised(10.0, 0.8)
+    budget.note_pass(1.0, 0.1)
+    budget.note_pass(10.0, 0.8)
     assert budget.may_guess
 
 
