@@ -290,7 +290,7 @@ class Session:
         is known."""
         return self._hearing.delay_ms
 
-    def played_late(self, seconds: float) -> None:
+    def set_player_lag(self, seconds: float) -> None:
         """Set how long after being sent audio is heard, from the next answer on."""
         self._context.player_lag_s = seconds
 

@@ -132,7 +132,7 @@ class CallLink(RealtimeLink):
 
     def _begin(self) -> SessionLike:
         session = super()._begin()
-        session.played_late(LEAST_LAG_S)  # until the client has reported
+        session.set_player_lag(LEAST_LAG_S)  # until the client has reported
         return session
 
     def _begins(self) -> bool:
@@ -165,7 +165,7 @@ class CallLink(RealtimeLink):
 
     async def _apply(self, event: Event) -> None:
         if isinstance(event, ReplyStarted | SpeechStarted) and self._session:  # for the next reply
-            self._session.played_late(await self._peer.player_lag_s())
+            self._session.set_player_lag(await self._peer.player_lag_s())
         if not isinstance(event, ReplyAudio):
             await super()._apply(event)
 

@@ -83,7 +83,7 @@ class SessionLike(Protocol):
         """Whether only a call or a touch is noticed."""
         ...
 
-    def played_late(self, seconds: float) -> None:
+    def set_player_lag(self, seconds: float) -> None:
         """From the next answer on, assume that audio is heard this long after it was sent."""
         ...
 

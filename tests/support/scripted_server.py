@@ -87,7 +87,7 @@ class ScriptedSession:
             case commands.CancelResponse():
                 self.end_reply("cancelled", "client_cancelled")
 
-    def played_late(self, seconds: float) -> None:
+    def set_player_lag(self, seconds: float) -> None:
         pass
 
     def release(self) -> Memory:
