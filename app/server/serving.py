@@ -315,18 +315,18 @@ async def local_server(assistant: Assistant) -> AsyncIterator[str]:
 
 def tls_for(settings: Settings, environ: Mapping[str, str]) -> ServerTls | None:
     """The TLS that ``server.tls`` asks for. Raises ``ConfigError``."""
-    given = settings.server.tls
-    if given is None:
+    tls = settings.server.tls
+    if tls is None:
         return None
-    if isinstance(given, TlsFiles):
-        return tls_from_files(given)
+    if isinstance(tls, TlsFiles):
+        return tls_from_files(tls)
     return _own_tls(settings, environ)
 
 
 def browser_tls_for(
     settings: Settings, environ: Mapping[str, str], tls: ServerTls | None
 ) -> ServerTls | None:
-    """TLS for ``server.browser_port``: ``tls`` if given, else our own certificate. Raises
+    """TLS for ``server.browser_port``: ``tls``, or else with our own certificate. Raises
     ``ConfigError``."""
     if settings.server.browser_port is None:
         return None

@@ -151,7 +151,7 @@ class UpdateFollower:
 
     async def _repeat(self, kind: Kind, look: Look, changed: asyncio.Event) -> None:
         """Networks and disks fail in many ways: a failure is logged once, and ``look`` repeated."""
-        said, pause_s = "", self._ask_again_s
+        last_why, pause_s = "", self._ask_again_s
         while True:
             changed.clear()
             try:
@@ -161,9 +161,9 @@ class UpdateFollower:
                 why = str(error) or repr(error)
                 if isinstance(error, _NotLoaded):
                     pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            if why and why != said:
+            if why and why != last_why:
                 log.error("%s is not updated: %s", kind, why)
-            said = why
+            last_why = why
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await changed.wait()

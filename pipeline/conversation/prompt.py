@@ -50,26 +50,26 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
     that the beginning of later prompts stays the same.
     """
     messages = [Message("system", instructions)] if instructions else []
-    noted = ""
-    obeyed = _obeyed(items)
+    last_note = ""
+    done = _done_ids(items)
     read = [item for item in items if not _is_hidden(item)]
     items = list(_with_outputs(read))
-    heard: str | None = None
+    last_speaker: str | None = None
     """Who spoke the last words of the last message, if these are the user's speech."""
     for item, after in zip_longest(items, items[1:]):
         message = None if _was_talked_over(item, after) else _message(item)
         if message is None:
             continue
-        if item.id in obeyed:
+        if item.id in done:
             message = replace(message, words="")
         before = messages[-1] if messages else None
         if before is None or before.role != "user":
-            heard = None
+            last_speaker = None
         if (speaker := _speaker(item)) is not None:
-            message, heard = _said_by(speaker, heard, message), speaker
+            message, last_speaker = _said_by(speaker, last_speaker, message), speaker
         note = _time_note(item)
-        if note and note != noted:
-            noted = note
+        if note and note != last_note:
+            last_note = note
             message = joined(Message("user", note), message, " ")
         if before and before.role == "assistant" and message.tool_calls:
             calls = before.tool_calls + message.tool_calls
@@ -102,7 +102,7 @@ def _is_hidden(item: Item) -> bool:
     return isinstance(item, ToolServerItem)
 
 
-def _obeyed(items: Sequence[Item]) -> set[str]:
+def _done_ids(items: Sequence[Item]) -> set[str]:
     """The ids of all items up to the newest call by a rule that changes something: what they ask
     for is done."""
     ends = 0

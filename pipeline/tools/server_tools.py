@@ -370,8 +370,8 @@ class ServerTools:
         options = command.options
         if not options.in_conversation or options.input is not None:
             return False
-        given = self._next is not None and self._next is self._replies.awaited_options
-        if (given or self._is_over(options)) and not self._next_asked:
+        is_due = self._next is not None and self._next is self._replies.awaited_options
+        if (is_due or self._is_over(options)) and not self._next_asked:
             self._next_asked = True
             return True
         running = {call.item.id for call in self._calls.values() if call.task}
