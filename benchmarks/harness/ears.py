@@ -147,7 +147,7 @@ class Ears:
         self.passes: list[float] = []
         """Seconds of audio of each requested recognition pass, cached or not."""
         self._digests: dict[Kind, bytes] = {}
-        self.stt = Moonshine(cast(MoonshineRecogniser, self), settings.stt)
+        self.stt = Moonshine(cast(MoonshineRecogniser, self), settings.stt, Path())
         """The engine's own code, using cached results."""
 
     def speech_scores(self, pcm: Pcm) -> NDArray[np.float64]:

@@ -30,8 +30,8 @@ class FirstWords:
         calls: Calls,
         tell: Callable[[SleepUtterance, bool], None],
     ) -> None:
-        """``tell(utterance, called)`` gets each result: whether the first words are a call, or sound
-        like one (``misheard``)."""
+        """``tell(utterance, called)`` gets each result: whether the first words are a call, or
+        sound like one (``misheard``)."""
         self._context = context
         self._listener = listener
         self._calls = calls
