@@ -13,7 +13,8 @@ from enum import IntEnum
 
 from pipeline.spoken.abbreviations import TITLES
 from pipeline.spoken.addresses import LINKS, NUMBERED
-from pipeline.spoken.language import UNSPACED
+from pipeline.spoken.calendar import DAYS
+from pipeline.spoken.language import SMALL_WORDS, UNSPACED
 from pipeline.spoken.length import spoken_letters
 from pipeline.spoken.markup import LINE_START, MarkupSpan, spans
 from pipeline.spoken.phrases import (
@@ -75,11 +76,14 @@ def ends(text: str, before: str = LINE_START, *, closed: bool, language: str = "
     words = letters = 0
     titled = False
     for number, unit in enumerate(units):
+        last = units[number - 1].speech if number else ""
         words += len(_WORD.findall(unit.speech)) + len(_NO_SPACES.findall(unit.speech)) // 2
         letters += spoken_letters(f"{unit.speech} ")
         if _WORD.search(unit.speech):
             titled = _is_title(unit.speech.rstrip(_CLOSERS))
-        border = _border(units[number:], words, closed=closed, language=language, titled=titled)
+        border = _border(
+            units[number:], words, last, closed=closed, language=language, titled=titled
+        )
         if border is not None:
             pieces.append(End(unit.end, border, words, letters))
     return pieces
@@ -167,14 +171,20 @@ _GOES_ON = re.compile(r"[\W_]*[0-9a-zà-ÿ]|[-–—+&/]|(?:[IVX]{2,}|[VX])\b")
 """A text that begins so is no new sentence."""
 _PARTICLE = re.compile(r"à|d[aeiou]|del|della|de[nr]|el|il|l[ae]|pro|v[ao]n")
 """In languages other than English, words that the next one belongs to."""
+_SMALL_WORDS = {language: frozenset(words.split()) for language, words in SMALL_WORDS.items()}
+"""By language, more of them, and others that a sentence seldom pauses behind."""
+_COUNTS_ON = re.compile(
+    rf"[0-9.][\W_]*$|\b(?:(?i:code|pin|tan|plz):|(?:{'|'.join(DAYS.values())}),)$"
+)
+"""A number behind it belongs to it."""
 _NAME = re.compile(r"[\W_]*[A-Z][^\W\d_]*")
 
 
 def _border(
-    units: Sequence[_Unit], words: int, *, closed: bool, language: str, titled: bool
+    units: Sequence[_Unit], words: int, last: str, *, closed: bool, language: str, titled: bool
 ) -> Border | None:
-    """How a piece ends behind the first of ``units``, whose last word is a title if ``titled``;
-    ``None`` if it does not end there, or that cannot be known yet."""
+    """How a piece ends behind the first of ``units``, which follows ``last`` and whose last word is
+    a title if ``titled``; ``None`` if it does not end there, or that cannot be known yet."""
     unit, following = units[0], units[1:2]
     if not unit.whole:
         return None
@@ -185,7 +195,7 @@ def _border(
         return Border.TORN
     after = following[0] if following and following[0].whole else None
     if core in _DASHES:
-        return _dash(after)
+        return _dash(last, after)
     if _PAUSE.search(core):
         return Border.CLAUSE
     ended = closed and not following
@@ -201,7 +211,7 @@ def _border(
         return _clause(core, after, ended=ended)
     if after is None:
         return Border.TORN if ended else None
-    return _between(core, after.speech, english=language == "en")
+    return _between(core, after.speech, language)
 
 
 def _is_title(core: str) -> bool:
@@ -238,34 +248,39 @@ def _short_word_end(after: _Unit | None, *, ended: bool) -> Border | None:
 
 
 def _clause(core: str, after: _Unit | None, *, ended: bool) -> Border | None:
-    """A comma; not in "Nov 21, 2026", "1, 2, 3", "Mi., 3. Mai" or "PIN: 12"."""
-    if not re.search(r"[0-9.][\W_]*$|\b(?i:code|pin|tan|plz):$", core):
+    """A comma; not in "Nov 21, 2026", "1, 2, 3", "Mi., 3. Mai", "Sunday, 3/4" or "PIN: 12"."""
+    if not _COUNTS_ON.search(core):
         return Border.CLAUSE
     if after is None:
         return Border.CLAUSE if ended else None
     return Border.TORN if _STARTS_WITH_NUMBER.match(after.speech) else Border.CLAUSE
 
 
-def _dash(after: _Unit | None) -> Border | None:
-    """A dash between words; not in "5 - 3"."""
+def _dash(last: str, after: _Unit | None) -> Border | None:
+    """A dash between words; not in "5 - 3" or "3x - y"."""
     if after is None:
         return None
-    return Border.TORN if _STARTS_WITH_NUMBER.match(after.speech) else Border.CLAUSE
+    minus = _STARTS_WITH_NUMBER.match(after.speech) or (
+        re.search(r"\d[a-z]?$", last) and re.fullmatch(r"[a-z]\W*", after.speech)
+    )
+    return Border.TORN if minus else Border.CLAUSE
 
 
-def _between(core: str, after: str, *, english: bool) -> Border | None:
+def _between(core: str, after: str, language: str) -> Border | None:
     """The border between two words without a mark; none between a number and what it counts."""
+    english = language == "en"
     words, following = _WORD.findall(core.lower()), _WORD.findall(after.lower())
     last, first = words[-1] if words else "", following[0] if following else ""
     counted = bool(re.search(r"[0-9½¼¾⅓⅔]", last) or re.search(r"\b[IVX]{2,}$", core))
     if not last or not first or _STARTS_WITH_NUMBER.match(after):
         return None if counted and not first else Border.TORN
-    if counted or _is_name(core, after):
+    if counted or _is_name(core, after, english=english):
         if english and first in JOINING - COUNTING:
             return Border.PART
         return None if counted else Border.TORN
     if not english:
-        return Border.TORN if _PARTICLE.fullmatch(last) else Border.WORD
+        leans = _PARTICLE.fullmatch(last) or last in _SMALL_WORDS.get(language, ())
+        return Border.TORN if leans else Border.WORD
     last, first = last.replace("’", "'"), first.replace("’", "'")
     if last in OBJECTS and first in PLACING | JOINING:
         return Border.PHRASE
@@ -278,9 +293,7 @@ def _between(core: str, after: str, *, english: bool) -> Border | None:
     return Border.TORN if _ADJECTIVE.search(last) else Border.WORD
 
 
-def _is_name(core: str, after: str) -> bool:
-    """Both are written with a capital: "New York"; a lonely "I" is not a title."""
-    return bool(_NAME.match(core) and _NAME.match(after)) and after.strip("\"'*_,.!?")[:2] not in (
-        "I",
-        "I'",
-    )
+def _is_name(core: str, after: str, *, english: bool) -> bool:
+    """Both are written with a capital: "New York"; in English a lonely "I" is not a title."""
+    pronoun = english and after.strip("\"'*_,.!?")[:2] in ("I", "I'")
+    return bool(_NAME.match(core) and _NAME.match(after)) and not pronoun

@@ -17,7 +17,7 @@ _SHORT_MONTHS = {
     **{name: name for name in MONTHS},
 }
 _MONTH = rf"(?P<month>{'|'.join(sorted(_SHORT_MONTHS, key=len, reverse=True))})\b\.?"
-_DAYS = {
+DAYS = {
     "Mon": "Monday",
     "Tue": "Tuesday",
     "Tues": "Tuesday",
@@ -93,9 +93,9 @@ DATES = (
     rule(r"(?<![\w/.-])(\d\d?)([/-])(\d\d?)\2((?:1\d|20)\d\d|\d\d)(?![\w/-])", _slashed_date),
     rule(r"(?<![\w/.-])(\d\d?)\.(\d\d?)\.((?:1\d|20)\d\d)(?![\w/-])", _dotted_date),
     rule(
-        rf"\b({'|'.join(sorted(_DAYS, key=len, reverse=True))})\b\.?"
-        rf"(?=,?\s(?:{'|'.join(_SHORT_MONTHS)})\b|,?\s\d)",
-        lambda m: _DAYS[m[1]],
+        rf"\b({'|'.join(sorted(DAYS, key=len, reverse=True))})\b\.?"
+        rf"(?=,?\s(?:{'|'.join(_SHORT_MONTHS)})\b|,?\s\d|(?<=\.),)",
+        lambda m: DAYS[m[1]],
     ),
     rule(rf"\b{_MONTH}\s(?:the\s)?{_DAY}{_TO_DAY}(?:(?=\sto\s)|{_YEAR})", lambda m: _month_day(m)),
     rule(
@@ -104,7 +104,7 @@ DATES = (
     ),
     rule(rf"\b{_MONTH},?\s(?P<year>1\d{{3}}|20\d\d)(?![\w:/-])", lambda m: _month_year(m)),
     rule(
-        rf"(?P<on>\b(?:on|by|until|since|before|after|from|(?:{'|'.join(_DAYS.values())}),?)\s)?"
+        rf"(?P<on>\b(?:on|by|until|since|before|after|from|(?:{'|'.join(DAYS.values())}),?)\s)?"
         r"(?<![\w/.])(?P<a>\d\d?)/(?P<b>\d\d?)(?![\w/])",
         _slashed_day,
     ),

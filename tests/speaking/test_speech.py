@@ -255,6 +255,23 @@ def test_a_formula_that_is_cut_off_is_spoken_up_to_there(begun: str, spoken: str
     assert piece.spoken == spoken
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "first"),
+    [
+        ("de", "Hier gibt es soweit ich weiß keine Bären.", "Hier gibt es soweit ich weiß"),
+        (
+            "de",
+            "Morgen fahren alle Kinder mit dem Zug ans Meer.",
+            "Morgen fahren alle Kinder mit dem Zug",
+        ),
+        ("fr", "Demain tous les enfants vont avec le train rouge.", "Demain tous les enfants vont"),
+        ("es", "Mañana los niños van en el tren rojo.", "Mañana los niños van en el tren"),
+    ],
+)
+def test_no_early_piece_ends_on_a_small_word(language: str, text: str, first: str) -> None:
+    assert pieces(*deltas(text), language=language)[0].text == first
+
+
 ABBREVIATED = {
     "de": "Nach Art. 3 Abs. 2 gilt z. B. Nr. 5 für Dr. Müller bzw. Fr. Abt, ca. 3 Std. am 1. Jan., "
     "auf 10 Grad nördl. Breite, bei natürl. Zahlen, ähnl. Fällen, jährl. Kosten und ital. Wein.",
@@ -286,6 +303,12 @@ def test_no_piece_ends_at_an_abbreviation(language: str, longest: int) -> None:
         ("nl", "Ja, daar woont mevr. de Vries nu."),
         ("de", "Das kostet uns 3 € pro m² im Jahr."),
         ("en", "The answer to that is 10 sq ft I guess."),
+        ("en", "So Sunday, 3/4 and then we go."),
+        ("en", "So Fri., Dec. 4, at 6 p.m. and then we go."),
+        ("en", "So 3x - y and then we go."),
+        ("de", "Also 3x - y = 5 und dann gehen wir."),
+        ("de", "Karl V. und Franz I. von Ungarn kamen."),
+        ("es", "Felipe VI y Juan Carlos I lo sabían."),
     ],
 )
 def test_no_piece_ends_within_a_name_or_a_count(language: str, text: str) -> None:
