@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from pipeline.spoken.abbreviations import TITLES
 from pipeline.spoken.addresses import LINKS, NUMBERED
-from pipeline.spoken.calendar import DAYS
+from pipeline.spoken.calendar import DAYS, MONTH_NAMES
 from pipeline.spoken.language import SMALL_WORDS, UNSPACED
 from pipeline.spoken.length import spoken_letters
 from pipeline.spoken.markup import LINE_START, MarkupSpan, spans
@@ -236,8 +236,8 @@ def _is_abbreviated(core: str, words: int, language: str) -> bool:
 
 
 def _last_word(core: str) -> str:
-    """ "art" of "l'art."."""
-    return re.split(r"['’]", core.lstrip("\"'“‘(")[:-1].lower())[-1].lstrip("(")
+    """ "art" of "l'art.", "5" of "Mai–5."."""
+    return re.split(r"['’]|[–-](?=\d)", core.lstrip("\"'“‘(")[:-1].lower())[-1].lstrip("(")
 
 
 def _short_word_end(after: _Unit | None, *, ended: bool) -> Border | None:
@@ -257,11 +257,11 @@ def _clause(core: str, after: _Unit | None, *, ended: bool) -> Border | None:
 
 
 def _dash(last: str, after: _Unit | None) -> Border | None:
-    """A dash between words; not in "5 - 3" or "3x - y"."""
+    """A dash between words; not in "5 - 3", "3x - y" or "Jan 28 - Feb 3"."""
     if after is None:
         return None
     minus = _STARTS_WITH_NUMBER.match(after.speech) or (
-        re.search(r"\d[a-z]?$", last) and re.fullmatch(r"[a-z]\W*", after.speech)
+        re.search(r"\d[a-z]?$", last) and re.match(rf"[a-z]\W*$|(?:{MONTH_NAMES})\b", after.speech)
     )
     return Border.TORN if minus else Border.CLAUSE
 

@@ -16,7 +16,8 @@ _SHORT_MONTHS = {
     "Sept": "September",
     **{name: name for name in MONTHS},
 }
-_MONTH = rf"(?P<month>{'|'.join(sorted(_SHORT_MONTHS, key=len, reverse=True))})\b\.?"
+MONTH_NAMES = "|".join(sorted(_SHORT_MONTHS, key=len, reverse=True))
+_MONTH = rf"(?P<month>{MONTH_NAMES})\b\.?"
 DAYS = {
     "Mon": "Monday",
     "Tue": "Tuesday",
@@ -94,8 +95,13 @@ DATES = (
     rule(r"(?<![\w/.-])(\d\d?)\.(\d\d?)\.((?:1\d|20)\d\d)(?![\w/-])", _dotted_date),
     rule(
         rf"\b({'|'.join(sorted(DAYS, key=len, reverse=True))})\b\.?"
-        rf"(?=,?\s(?:{'|'.join(_SHORT_MONTHS)})\b|,?\s\d|(?<=\.),)",
+        rf"(?=,?\s(?:{MONTH_NAMES})\b|,?\s\d|(?<=\.),)",
         lambda m: DAYS[m[1]],
+    ),
+    rule(
+        rf"\b((?:{MONTH_NAMES})\.?\s\d\d?|\d\d?\s(?:{MONTH_NAMES})\.?)\s?[-–—]\s?"
+        rf"(?=(?:{MONTH_NAMES})\.?\s\d|\d\d?\s(?:{MONTH_NAMES})\b)",
+        r"\1 to ",
     ),
     rule(rf"\b{_MONTH}\s(?:the\s)?{_DAY}{_TO_DAY}(?:(?=\sto\s)|{_YEAR})", lambda m: _month_day(m)),
     rule(
@@ -157,13 +163,14 @@ TIMES = (
     rule(r"(?<![\w:.,$])(\d\d?)\.([0-5]\d)(?=\s?[ap]\.?m\b)", r"\1:\2", any_case=True),
     rule(r"(?<![\w:.,])(\d\d?):(\d\d):(\d\d)(?:\.\d+)?(?![\w:])", _with_seconds),
     rule(
-        rf"(?<![\w:.,])(?P<hour>\d\d?):(?P<minute>\d\d){_HALF}?(?:\sh\b|\so['’]clock)?(?![\w:])",
+        rf"(?<![\w:.,])(?P<hour>\d\d?):(?P<minute>\d\d){_HALF}?(?:\sh\b|\so['’]clock)?"
+        r"(?![\w:]|,\d{3})",
         _clock,
         any_case=True,
     ),
     rule(rf"(?<![\w:.,$])(?P<hour>\d\d?){_HALF}(?!\w)", _hour, any_case=True),
     rule(
-        r"(?<![\w:.])(\d{1,4}):(\d{1,4})(?![\w:])",
+        r"(?<![\w:.,])({n}):({n})(?![\w:])",
         lambda m: f"{number(m[1])} to {number(m[2])}",
     ),
 )
@@ -200,6 +207,7 @@ def _second_year(first: str, second: str) -> str:
 
 
 YEARS = (
+    rule(r"(?<=\d0s)\s?[-–—]\s?(?=[12]\d{2}0['’]?s\b)", " to "),
     rule(r"(?<=\d0s)\s?[-–—]\s?['’]?([2-9]0)s\b", lambda m: f" to {_plural(cardinal(int(m[1])))}"),
     rule(r"(?<![\w.,$€£])([12]\d{2}0)['’]?s\b", lambda m: _plural(year(int(m[1])))),
     rule(r"(?<!\w)['’]([2-9]0)s\b", lambda m: _plural(cardinal(int(m[1])))),

@@ -18,6 +18,7 @@ _PREFIXED = (
     ("k kilo,K kilo,M mega,G giga", "bps bits_per_second bits_per_second"),
     ("k kilo,K kilo,M mega,G giga", "B/s bytes_per_second bytes_per_second"),
 )
+_WINDS = {"N": "north", "S": "south", "E": "east", "W": "west"}
 _TIMES = ("second", "minute", "hour", "day", "night", "week", "month", "year", "person")
 """What may stand behind a slash in words."""
 
@@ -83,6 +84,7 @@ UNITS = (
         _area_or_volume,
     ),
     rule(r"(?<=°[CF])\s?/\s?(?=\d)", ", "),
+    rule(r"(?<=\d°)\s?([NSEW])\b", lambda m: f" {_WINDS[m[1]]}"),
     rule(r"(?<![\w.])({n})[\s-]?%", lambda m: f"{number(m[1])} percent"),
     rule(r"(?<![\w.])({n})\s?‰", lambda m: f"{number(m[1])} per thousand"),
     rule(r"(?<![\w.,])(\d+)k(?!\w)", lambda m: f"{number(m[1])} thousand"),

@@ -236,8 +236,16 @@ class _Words:
 
     def _roman_numerals(self) -> Sequence[Rule]:
         """Only where a number is wanted: "MIX" is none."""
+        link = rf"(?:,\s|\s?[-–—]\s?|\s(?:{self._w.signs['&']}|{self._w.to})\s)"
         return (
-            rule(rf"\b({self._w.counted})\s({_ROMAN})\b", lambda m: f"{m[1]} {roman(m[2])}"),
+            rule(
+                rf"\b((?:{self._w.counted})s?\s)({_ROMAN}(?:{link}{_ROMAN})*)\b",
+                lambda m: m[1] + re.sub("[XVI]+", lambda each: str(roman(each[0])), m[2]),
+            ),
+            rule(
+                rf"\b({_ROMAN}(?:{self._w.nth}))\s?[-–—]\s?(?={_ROMAN}(?:{self._w.nth}))",
+                rf"\1 {self._w.to} ",
+            ),
             rule(
                 rf"\b({_ROMAN})(?:{self._w.nth})",
                 lambda m: str(self._w.numbers.to_ordinal(roman(m[1]))),
@@ -253,6 +261,8 @@ class _Words:
         parts = any_of(_SIGNS_OF_PARTS)
         return (
             rule(rf"(?<![\d/.,])({parts})(?![\d/]|[.,]\d)", lambda m: _SIGNS_OF_PARTS[m[1]]),
+            rule(r"\b([fgh])\(([a-z])\)", rf"\1 {MATHS_WORDS[self._language]['of']} \2"),
+            rule(r"(?<![\w.,])(\d)m(\d\d)(?!\w|[.,]\d)", r"\1 m \2"),
             rule(r"(?<=\d),[-–—]+(?!\d)", ""),
             rule(r"(?<![\w.,])(\d{1,3})k(?![\w-])", r"\1.000"),
             rule(r"(?<=\d)\s?([½¼¾])", lambda m: _DECIMALS_OF[m[1]]),
@@ -291,13 +301,21 @@ class _Words:
                     self._nth,
                 ),
             )
-        return (rule(rf"\b(\d+)({any_of(self._w.ordinals)})(?!\w)", self._ordinal),)
+        ends = any_of(self._w.ordinals)
+        return (
+            rule(rf"(?<=\d)({ends})\s?[-–—]\s?(?=\d+(?:{ends})(?!\w))", rf"\1 {self._w.to} "),
+            rule(rf"\b(\d+)({ends})(?!\w)", self._ordinal),
+        )
 
     def _numbers(self) -> Sequence[Rule]:
         return (
             rule(r"(?P<before>\bv|\b[Vv]ersi\w+\s)(?P<n>\d+(?:\.\d+)+)(?!\w)", self._dotted),
             rule(r"(?P<before>(?<![\w.,]))(?P<n>\d+(?:\.\d+){2,})(?!\w|,\d)", self._dotted),
-            rule(r"(?<![\d:])(\d{1,3}):(\d{1,3})(?![:\d])", self._ratio),
+            rule(rf"(?<![\d:.,])({NUMERAL}):({NUMERAL})(?![:\d])", self._ratio),
+            rule(
+                rf"(?<![\w.,/])({NUMERAL})/(?=(?:5|10|20|100)(?![\w/]|[.,]\d))",
+                rf"\1 {self._w.out_of} ",
+            ),
             *self._german_compounds(),
             rule(r"½(?=\s([^\W\d_]+))", self._half),
             *(rule(rf"(?<![\w.,])1\s(?={before})", one) for before, one in self._w.ones.items()),

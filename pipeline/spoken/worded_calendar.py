@@ -45,6 +45,10 @@ class WordedCalendar:
                 self._numeric_date,
             ),
             rule(
+                rf"(\d\.?\s(?:de\s)?(?:{months}))\s?[-–—]\s?(?=\d\d?\.?\s(?:de\s)?(?:{months}))",
+                rf"\1 {self._w.to} ",
+            ),
+            rule(
                 rf"{before}\b(?:(?P<first>\d\d?)(?:\.|er|º)?\s?(?P<link>[-–—/]|und|bis|oder)\s?)?"
                 rf"{day}(?:\.|er|º|°)?\s(?:de\s)?(?P<month>{months})(?!\w)"
                 rf"(?:\s(?:del?\s)?{year}\b)?",
@@ -57,7 +61,7 @@ class WordedCalendar:
         hour, minute = r"(?<![\d.,:])(?P<hour>\d\d?)", r"(?P<minute>[0-5]\d)"
         word = self._w.hour_word
         before = rf"\d\d?(?:[:.h]\s?[0-5]\d)?(?:{word})?"
-        after = rf"\d\d?(?::[0-5]\d|[.h]\s?[0-5]\d(?={word})|{word})"
+        after = rf"\d\d?(?::[0-5]\d|h\s?[0-5]\d|\.\s?[0-5]\d(?={word})|{word})"
         link = rf"(?:\s?[–—-]\s?|\s{self._w.to}\s)"
         span = rule(
             rf"(?<![\d.,:-])({before}){link}(?={after}(?![:\d-]))",
@@ -67,7 +71,7 @@ class WordedCalendar:
             rf"(?<![\d.,:-])(\d\d?)\.(00|15|30|45){link}(\d\d?)\.(00|15|30|45)(?!\d|[.,]\d|\s?[^\W_]|\s?[€$%])",
             rf"\1:\2 {self._w.to} \3:\4",
         )
-        clock = rule(rf"{hour}:{minute}(?:{word})?(?![:\d])", self._time)
+        clock = rule(rf"{hour}:{minute}(?:{word})?(?![:\d]|[.,\u202f]\d{{3}}| 000)", self._time)
         if self._w.hour == "{hour}":  # "15 h" is how long something takes
             return (span, spans, rule(rf"{hour}\.{minute}{word}", self._time), clock)
         return (

@@ -72,6 +72,8 @@ class Wording:
     compounds: dict[str, str] = field(default_factory=dict)
     """Ends of words that are shortened, without the full stop: "str" of "Hauptstr."."""
     of: str = ""
+    out_of: str = ""
+    """ "8/10"."""
     ones: dict[str, str] = field(default_factory=dict)
     nth: str = r"(?!)"
     phone: str = r"(?!)"

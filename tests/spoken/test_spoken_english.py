@@ -93,6 +93,10 @@ on the 4th of July => on the fourth of July
 21/11/2026 => November twenty-first, twenty twenty-six
 21.11.2026 => November twenty-first, twenty twenty-six
 on 5/7 => on May seventh
+from 1990s-2000s pop => from nineteen nineties to two thousands pop
+Jan 28 - Feb 3, 2026 => January twenty-eighth to February third, twenty twenty-six
+28 January–3 February => the twenty-eighth of January to the third of February
+the 16th-18th centuries => the sixteenth to eighteenth centuries
 21/11 => November twenty-first
 9/11 => nine eleven
 March 3-5 => March third to fifth
@@ -125,6 +129,7 @@ We meet at 5 p.m. Bring cake. => We meet at five P M. Bring cake.
 1:23:45 => one twenty-three forty-five
 a 16:9 screen => a sixteen to nine screen
 3:1 => three to one
+2.5:1 or 1:1,000 => two point five to one or one to one thousand
 24/7 => twenty-four seven
 """
 
@@ -250,6 +255,9 @@ Drive ~200 km => Drive about two hundred kilometers
 $5 per m², $60/yr => five dollars per square meter, sixty dollars per year
 350°F/180°C => three hundred fifty degrees Fahrenheit, one hundred eighty degrees Celsius
 2-3x a day => two to three times a day
+It takes 1h 30m. => It takes one hour thirty minutes.
+2h05m15s, 5m 30s => two hours five minutes fifteen seconds, five minutes thirty seconds
+51.5° N, 0.12° W => fifty-one point five degrees north, zero point one two degrees west
 5% => five percent
 3.5 % => three point five percent
 5-10% => five to ten percent
@@ -305,6 +313,8 @@ FRACTIONS_AND_SUMS = """
 1/100 => one one hundredth
 7/10 => seven out of ten
 4/5 stars => four out of five stars
+4.5/5 => four point five out of five
+f(x) = x² => f of x equals x squared
 120/80 => one hundred twenty over eighty
 50/50 => fifty fifty
 3-5 => three to five

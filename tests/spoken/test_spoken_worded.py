@@ -20,6 +20,12 @@ CASES = {
     "de": [
         ("2-3-mal täglich, UTC-5", "zwei bis dreimal täglich, UTC minus fünf"),
         ("1 Mio. €", "eine Million Euro"),
+        ("1:100.000, 8/10, 4,5/5", "eins zu einhunderttausend, acht von zehn, vier Komma fünf von"
+         " fünf"),
+        ("2h 30m, 1 h 05 min", "zwei Stunden dreißig Minuten, eine Stunde fünf Minuten"),
+        ("30. Dezember–2. Januar", "dreißigster Dezember bis zweiten Januar"),
+        ("3,5 % p. a. mehr", "drei Komma fünf Prozent pro Jahr mehr"),
+        ("f(x) = x²", "f von x gleich x Quadrat"),
         ("5 Mio. €–10 Mio. €, 3·4", "fünf Millionen Euro bis zehn Millionen Euro, drei mal vier"),
         ("1/2 Stunde, ½ Tasse", "eine halbe Stunde, eine halbe Tasse"),
         ("1,79 €/l, 1 €/kg", "ein Euro neunundsiebzig pro Liter, ein Euro pro Kilogramm"),
@@ -149,6 +155,11 @@ CASES = {
         ("n ≥ 8 und 5 $", "n größer oder gleich acht und fünf Dollar"),
     ],
     "fr": [
+        ("9h-18h30, 1m80, 2 h 05 min", "neuf heures à dix-huit heures trente, un mètre"
+         " quatre-vingts, deux heures cinq minutes"),
+        ("aux XVIIe-XIXe siècles, 16e–18e", "aux dix-septième à dix-neuvième siècles, seizième à"
+         " dix-huitième"),
+        ("15/20, 1:25 000", "quinze sur vingt, un à vingt-cinq mille"),
         ("5 millions €, ½ tasse", "cinq millions d'euros, une demi tasse"),
         ("1 sœur, 21 voitures, 1 musée", "une sœur, vingt et une voitures, un musée"),
         ("Pie X, mot de passe : 4711", "Pie dix, mot de passe: quatre sept un un"),
@@ -203,6 +214,8 @@ CASES = {
     ],
     "es": [
         ("$5 mil, $5 mil millones", "cinco mil dólares, cinco mil millones de dólares"),
+        ("los siglos XVI y XVII", "los siglos dieciséis y diecisiete"),
+        ("siglos XV-XVI, 8/10", "siglos quince a dieciséis, ocho de diez"),
         ("½ taza, 1/2 para ti", "media taza, medio para ti"),
         ("1 imagen, 1 frase, 1 mensaje", "una imagen, una frase, un mensaje"),
         ("1500 personas", "mil quinientas personas"),
@@ -247,6 +260,9 @@ CASES = {
     ],
     "it": [
         ("1 mln €", "un milione di euro"),
+        ("XVI e XVII secolo, XIX-XX secolo", "sedicesimo e diciassettesimo secolo, diciannovesimo a"
+         " ventesimo secolo"),
+        ("nei secoli XVI e XVII", "nei secoli sedici e diciassette"),
         ("€ 5 mila, 5 mln €, ½ tazza", "cinque mila euro, cinque milioni di euro, mezza tazza"),
         ("1 canzone, 1 foto, 1 cane", "una canzone, una foto, un cane"),
         ("nel 2023", "nel duemilaventitré"),
@@ -282,6 +298,7 @@ CASES = {
     "pt": [
         ("R$ 5 mil–R$ 10 mil", "cinco mil reais a dez mil reais"),
         ("½ xícara", "meia xícara"),
+        ("1º de maio, séculos XVI e XVII", "primeiro de maio, séculos dezasseis e dezassete"),
         ("1 irmã, 1 coração, 1 foto", "uma irmã, um coração, uma foto"),
         ("n.º 42 passa", "número quarenta e dois passa"),
         ("segunda-sexta, segunda-feira", "segunda a sexta, segunda-feira"),
@@ -314,6 +331,7 @@ CASES = {
     ],
     "nl": [
         ("€ 5 duizend", "vijf duizend euro"),
+        ("16e-18e eeuw, om 9.05 u. of", "zestiende tot achttiende eeuw, om negen uur vijf of"),
         ("€ 1,79/l", "één euro negenenzeventig per liter"),
         ("wo 6 nov, zo 6 mensen", "woensdag zes november, zo zes mensen"),
         ("€ 19,99/maand", "negentien euro negenennegentig per maand"),
