@@ -160,9 +160,23 @@ def _after_agreement(words: Sequence[str], lexicon: Lexicon) -> list[str]:
 
 
 def _is_backchannel(word: str, lexicon: Lexicon) -> bool:
-    may_ask = _is_in(word, (*lexicon.commands, *lexicon.openers))
-    agrees = _is_in if may_ask else _is_one_of  # English "what" is like "whoa"
-    return agrees(word, lexicon.backchannels)
+    if _is_in(word, (*lexicon.commands, *lexicon.openers)):
+        return _is_in(word, lexicon.backchannels)  # English "what" is like "whoa"
+    return _is_one_of(word, lexicon.backchannels) or (
+        _short(_bare(word)) in _shortened(lexicon.backchannels)
+        and _short(_bare(word)) != _bare(word)
+        and not _is_in(word, lexicon.answers)  # German "nee" is no "ne"
+    )
+
+
+def _short(word: str) -> str:
+    """Without what is drawn out: "oh" for "ohhh", "ha" for "hahaha"."""
+    return re.sub(r"(.+?)\1+", r"\1", word)
+
+
+@lru_cache(16)
+def _shortened(words: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(_short(_bare(word)) for word in words)
 
 
 _State = Literal["idle", "due", "continued"]

@@ -234,6 +234,16 @@ def test_who_asks_for_more_is_told_more(language: str) -> None:
     assert stopped(MEANT[language]) == MEANT[language].split("|")
 
 
+@pytest.mark.parametrize("language", ENCOURAGEMENTS)
+def test_a_sound_that_is_drawn_out_is_the_same_backchannel(language: str) -> None:
+    lexicon = lexicon_of(LEXICONS, language)
+    for text in ("Ohh.", "Ahhh.", "Mmm.", "Hmmmm.", "Hahahaha.", "Hihi.", "Mm-hmm.", "Wooow."):
+        overlap = Overlap(1000, True, text, certainty=0.97)
+        assert judge(overlap, WORDS, lexicon) == "backchannel", text
+    refusal = Overlap(1000, True, "Nee.", certainty=0.97)
+    assert interrupts(judge(refusal, WORDS, lexicon_of(LEXICONS, "de")))
+
+
 @pytest.mark.parametrize(
     ("language", "texts"),
     [
