@@ -145,44 +145,56 @@ ENCOURAGEMENTS = {
     "|Continue the story.|Keep reading.|Tell me the rest.|What happened?|What happened after that?"
     "|How does it end?|Sounds delightful.|It sounds magical.|Wait no, go on.|I said go on."
     "|I can imagine.|Love it.|That's my favourite part.|Just wow."
-    "|Sorry, my phone. You were saying?|Please do.|Spill it!",
+    "|Sorry, my phone. You were saying?|Please do.|Spill it!"
+    "|I didn't say anything, go on.|I'm still here, go on.|I'm with you.",
     "de": "Mach weiter.|Erzähl weiter!|Ach nein.|Was für eine Geschichte!|Na klar.|Und dann?"
     "|Das gibt's doch nicht!|Wie aufregend!|Das hätte ich nicht gedacht.|Nicht wahr?"
     "|Entschuldigung, mach weiter.|Nein, erzähl weiter.|Schon gut, rede weiter.|Bitte lies weiter."
     "|Ich wollte dich nicht unterbrechen, erzähl weiter.|Kannst du weitererzählen?"
     "|Mach mit der Geschichte weiter.|Hör nicht auf.|Nein, weiter.|Ich will den Rest hören."
     "|Unfassbar.|Kein Wunder.|Ist ja irre.|Echt jetzt?|Sorry, ich musste niesen, erzähl nur."
-    "|Oha.|Sieh mal einer an!|Leuchtet ein.|Das kann ich gut verstehen.|Jetzt wird's spannend!",
+    "|Oha.|Sieh mal einer an!|Leuchtet ein.|Das kann ich gut verstehen.|Jetzt wird's spannend!"
+    "|Ich habe nichts gesagt, mach weiter.|Ich bin noch da, mach weiter."
+    "|Gibt's ja nicht.|Ja gern.|Mann, Mann, Mann.",
     "fr": "Vas-y.|Oh non !|C’est pas vrai !|Quelle histoire !|Oui, continue.|Et alors ?"
     "|Quelle fille courageuse !|C'est passionnant.|Je m'en doutais."
     "|Pardon, continue.|Non, continue.|Désolé, vas-y.|Ce n'est rien, continue.|Ça fait peur."
     "|S'il te plaît, raconte la suite.|Peux-tu continuer ?|Continue l'histoire.|Ne t'arrête pas."
     "|Je ne voulais pas t'interrompre, continue.|Qu'est-ce qui s'est passé après ça ?"
-    "|Fantastique !|Pas étonnant.|Tant mieux pour lui.|Pardon, j'ai éternué, continue.",
+    "|Fantastique !|Pas étonnant.|Tant mieux pour lui.|Pardon, j'ai éternué, continue."
+    "|Je n'ai rien dit, continue.|Je suis toujours là, continue.|Hum, intéressant, raconte."
+    "|Oui, s'il te plaît.",
     "es": "Sigue.|¡No me digas!|Qué pena.|Sí, cuéntame más.|¿Y luego?"
     "|¡Qué ternura!|Me lo imaginaba.|Eso suena genial."
     "|Perdón, sigue.|No, sigue.|No, continúe.|No pasa nada, continúa.|Sigue leyendo.|No pares."
     "|Sigue con la historia.|Por favor, no te detengas.|¿Puedes seguir, por favor?|¿Cómo termina?"
     "|Disculpe, continúe.|Cuéntame el resto.|¿Qué pasó después de eso?|Quiero saber el final."
-    "|Impresionante.|No me extraña.|Me alegro.|¡Órale!",
+    "|Impresionante.|No me extraña.|Me alegro.|¡Órale!"
+    "|Sigo aquí, continúa.|Mmm, interesante, cuéntame más.|Siga usted.|Anda, qué curioso."
+    "|No, quiero oír más.|No, puedes seguir.|No te quiero interrumpir, sigue.|Sí, por favor.",
     "it": "Vai avanti.|Ma no!|Che peccato.|Sì, continua.|Non ci credo!|E poi?"
     "|Che tenerezza!|Questo non lo sapevo."
     "|Scusa, continua.|No, vai avanti.|Lascia stare, continua.|Non fermarti.|Ti prego, continua."
     "|Continua la storia.|Per favore continua a raccontare.|Puoi continuare?|Come va a finire?"
     "|Raccontami il resto.|Che cosa è successo dopo?|Non volevo interromperti, continua."
-    "|Stupendo!|Meno male.|Ah, ecco perché.|Accidenti!|Figurati!",
+    "|Stupendo!|Meno male.|Ah, ecco perché.|Accidenti!|Figurati!"
+    "|Non ho detto niente, continua.|Sono ancora qui, continua.|Mmm, interessante, dimmi di più."
+    "|Forza, continua.",
     "nl": "Ga door.|Nee toch!|Wat leuk.|Vertel verder.|En toen?|Wat vreemd!|Dat klinkt spannend."
     "|Sorry, ga door.|Nee, ga maar verder.|Laat maar, vertel verder.|Hou niet op.|Lees verder."
     "|Alsjeblieft ga door.|Ga door met het verhaal.|Kun je verder vertellen?|Hoe loopt het af?"
     "|Sorry dat ik je onderbrak, ga verder.|Vertel me de rest.|Wat gebeurde er daarna?"
     "|Prachtig.|Gelukkig maar.|Sorry, dat was de bel, ga maar door."
-    "|Goh!|O ja?|Doe maar.|Ga je gang.|Meer graag.",
+    "|Goh!|O ja?|Doe maar.|Ga je gang.|Meer graag."
+    "|Ik ben er nog, ga door.|Goed zo, ga verder.|Leuk zeg!|Jeetje, wat erg.|Ja, alsjeblieft.",
     "pt": "Continua.|Não acredito!|Que pena.|Conta mais.|E depois?|Que loucura!"
     "|Faz todo o sentido."
     "|Desculpa, continua.|Não, continua.|Não, continue.|Deixa lá, continua.|Não pare.|Prossiga."
     "|Continua a história.|Por favor, conta mais.|Pode continuar, por favor.|Como é que acaba?"
     "|Não queria interromper, continua.|Conta o resto.|O que aconteceu depois disso?"
-    "|Fantástico!|Ainda bem.|Ui, que medo.|Caramba!",
+    "|Fantástico!|Ainda bem.|Ui, que medo.|Caramba!"
+    "|Eu não disse nada, continua.|Ainda estou aqui, continua.|Hum, interessante, conta mais."
+    "|Não, quero ouvir mais.|Não, podes continuar.|Não, estou a ouvir.|Força, continua.",
 }
 MEANT = {
     "en": "Go back.|No.|No, not that one.|Tell me the time.|Tell me more about cats.|What is that?"
@@ -197,7 +209,7 @@ MEANT = {
     "|Wie spät ist es?|Das ist nicht wahr."
     "|Bitte hör auf.|Entschuldigung, wie spät ist es?|Nein danke.|Nein, nicht weiter."
     "|Das ist ja gelogen.|Das klingt verkehrt.|Das war alles.|Mach später weiter.|Wie bitte?"
-    "|Was für eine blöde Antwort.",
+    "|Was für eine blöde Antwort.|Das habe ich nicht verstanden.",
     "fr": "Non.|Tais-toi.|Quelle heure est-il ?|C’est faux."
     "|Pardon ?|Pardon, arrête.|Non merci.|Ne continue pas.|Ça fait mal.|C'est tout.|Je veux plus."
     "|C'est inexact.|Peux-tu arrêter ?|Raconte une autre histoire.|Continue plus tard."
@@ -205,7 +217,8 @@ MEANT = {
     "es": "Para.|No.|¿Qué hora es?|Cuéntame un chiste.|¿Qué dices?"
     "|Perdón, para.|No, para.|No siga.|No continúe.|Por favor, para.|No más.|No, gracias."
     "|Eso es incorrecto.|Eso es todo.|Eso está mal.|Sigue mañana.|¿Puedes parar?|Luego."
-    "|Es incomprensible.",
+    "|Es incomprensible.|No quiero oír más.|No quiero que sigas.|No puedes seguir.|No te oigo."
+    "|No me gustaría saber más.|No queremos oír el final.",
     "it": "Fermati.|No.|Che ore sono?|Raccontami una barzelletta.|Che fai?"
     "|Scusa?|Scusa, fermati.|No, non continuare.|Per favore, fermati.|No grazie.|È tutto."
     "|Non è vero.|È errato.|Puoi smettere?|Continua domani.|Come va?|Che cos'è?",
@@ -216,7 +229,8 @@ MEANT = {
     "pt": "Para.|Não.|Que horas são?|Conta uma piada.|Que dizes?"
     "|Desculpa, para.|Não, para.|Não continue.|Não, não continues.|Por favor, para.|É só isso."
     "|Isso está errado.|Isso não é verdade.|Podes parar?|Não, obrigado.|Continua amanhã."
-    "|É incompreensível.|Mais curto.",
+    "|É incompreensível.|Mais curto.|Não quero ouvir mais.|Não quero que continues."
+    "|Não podes continuar.|Não é preciso continuar.|Não estou a ouvir.|Não estou a gostar.",
 }
 
 
