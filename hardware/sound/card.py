@@ -57,7 +57,9 @@ class _Opening:
     ) -> None:
         self.microphone = microphone
         self.speaker_hz = speaker_hz
-        self.life = LifeSigns(microphone.rate_hz)
+        self.life, self.zeros = LifeSigns(microphone.rate_hz), Zeros()
+        self.lifeless = False
+        """Whether ``Lifeless`` was the last notice of ``life``."""
         self.alignment = Alignment(microphone.rate_hz, speaker_hz)
         self.tap = Ring(0)
         self.arrived = asyncio.Event()
@@ -104,7 +106,6 @@ class SoundCard:
         self.blocks, self.forget = self._inbox.blocks, self._inbox.forget
         self.play, self.flush = self._speaker.play, self._speaker.flush
         self.duck = self._speaker.duck
-        self._zeros = Zeros()
         self._names = DeviceChoice("", "")
         self._opening: _Opening | None = None
         self._captured_s: float | None = None
@@ -309,7 +310,8 @@ class SoundCard:
             alignment.played(piece)
         while (piece := opening.microphone.ring.take()) is not None:
             notice = opening.life.feed(piece.pcm)
-            if notice is not None and not self._zeros.active:
+            if notice and notice.over == opening.lifeless and not opening.zeros.active:
+                opening.lifeless = not notice.over
                 self._notify(notice)
             for block in alignment.heard(piece):
                 self._put(opening, block)
@@ -321,7 +323,7 @@ class SoundCard:
             block = replace(block, lost_samples=lost_samples, reference_moved=0)
         opening.first = False
         self._captured_s = block.captured_at
-        notice = self._zeros.feed(block.pcm)
+        notice = opening.zeros.feed(block.pcm)
         self._inbox.put(block)
         if notice is not None:
             self._notify(notice)

@@ -206,6 +206,37 @@ async def test_a_silent_microphone_and_its_recovery_are_reported() -> None:
 
 
 @in_virtual_time
+async def test_a_muted_microphone_is_reported_once_however_long() -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+
+    async with scene.running():
+        scene.driver.level = 0
+        await asyncio.sleep(8)
+        scene.driver.level = 5
+        await asyncio.sleep(2)
+    assert scene.notices[1:] == [AllZero(), AllZero(over=True)]
+
+
+@in_virtual_time
+async def test_a_microphone_that_comes_back_silent_is_reported_again() -> None:
+    scene = Scene(ScriptedDriver(ARRAY))
+
+    async with scene.running():
+        scene.driver.level = 0
+        await asyncio.sleep(3)
+        scene.driver.unplug("microphone")
+        await asyncio.sleep(1)
+        scene.driver.there = [ARRAY]
+        await asyncio.sleep(5)
+    assert scene.notices[1:] == [
+        AllZero(),
+        DeviceLoss(ARRAY.name, "its stream has ended"),
+        DevicesReady(ARRAY.name, ARRAY.name, 16_000),
+        AllZero(),
+    ]
+
+
+@in_virtual_time
 async def test_a_late_reader_loses_the_oldest_blocks_and_gets_a_notice() -> None:
     scene = Scene(ScriptedDriver(ARRAY))
 
