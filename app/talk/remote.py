@@ -156,7 +156,7 @@ class RemoteConversation:
             try:
                 message: dict[str, Any] = json.loads(text)
                 kind, events = message["type"], list(events_of(message))
-            except (LookupError, TypeError, ValueError):
+            except (AttributeError, LookupError, TypeError, ValueError):
                 log.warning("the server sent a message that is not part of the Realtime API")
                 continue
             match kind:

@@ -167,7 +167,10 @@ async def test_a_server_that_refuses_later_is_asked_again(monkeypatch: pytest.Mo
         visits += 1
         await socket.recv()
         refusal = {"type": "error", "error": {"message": "Too many."}}
-        for nonsense in ("{", "[]", "{}", '{"type": "response.done"}'):
+        for nonsense in (
+            *("{", "[]", "{}", '{"type": "response.done"}'),
+            *('{"type": "error", "error": "quota"}', '{"type": "response.done", "response": null}'),
+        ):
             await socket.send(nonsense)
         await socket.send(json.dumps({"type": "session.updated"} if visits != 2 else refusal))
         if visits > 2:
