@@ -26,5 +26,5 @@ def speakable(text: str, language: str = "en", before: str = LINE_START) -> str:
     elif language in WORDINGS:
         words = worded.in_words(words, language)
     else:
-        words = " ".join(UNSAID.sub("", words).split())
+        words = re.sub(r"\.? \.(?!\w)", ".", " ".join(UNSAID.sub("", words).split()))
     return words if re.search(r"\w", words) else ""

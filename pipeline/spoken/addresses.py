@@ -44,7 +44,7 @@ def _version(text: str) -> str:
 ADDRESSES = (
     rule(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", lambda m: _squeezed(_spelled(m[0]))),
     rule(
-        r"(?<![\w@.])(?:[A-Za-z0-9][\w-]*\.)+(?:com|org|net|edu|gov|io|ai|dev|app|info|de|uk|eu|fr|tv|me)\b",
+        r"(?<![\w@.])(?:[A-Za-z0-9][\w-]*\.)+(?:com|org|net|edu|gov|io|ai|dev|app|info|de|uk|eu|fr|es|nl|pt|ch|tv|me)\b",
         _host,
     ),
     rule(

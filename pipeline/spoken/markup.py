@@ -129,7 +129,9 @@ _SILENT_TAGS = (
     "|function|function_calls?|script|style|svg"
 )
 """What stands between ``<x>`` and ``</x>`` is not said."""
-_LINE_TAGS = re.compile(r"</?(?:br|p|li|ul|ol|h[1-6]|div|tr|table|hr)\b", re.IGNORECASE)
+_LINE_TAGS = re.compile(
+    r"</?(?:br|p|li|ul|ol|h[1-6]|div|t[drh]|table|hr|d[dt]|summary)\b", re.IGNORECASE
+)
 _LINK_TEXT = rf"!?\[(?P<text>[^\[\]\n]{{0,{_MOST_LINK}}})\]"
 _TARGET_START = r"\(\S{0,2000}(?:\s+[\"'][^\"'\n]{0,200}[\"']?)?\Z"
 _LINK_TARGET = (
@@ -270,7 +272,7 @@ _KINDS = (
     _Kind("<", r"<!--.*?-->", lambda _: "", r"<!--.*\Z", cut=_silence),
     _Kind("{", _OBJECT, lambda _: " ", _OBJECT_START, cut=_silence),
     _Kind("[", _LIST, lambda _: " ", _LIST_START, cut=_silence),
-    _Kind("<", r"</?3+(?!\d)", lambda _: ""),
+    _Kind("<", r"(?<!\w)</?3+(?![\d%]|[.,]\d)", lambda _: ""),
     _Kind(
         "<",
         rf"<[/|]?[a-z][^<>\n]{{0,{_MOST_TAG}}}>",

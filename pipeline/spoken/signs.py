@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from pipeline.spoken.words import pairs, words_of
+
 EMOTICON = re.compile(
     r"(?<![\w/])(?:"
     r"[:;=]['’]?[-^o]?[)(\]DPp|/\\*]+(?![\w/])"  # :-) ;) :'( =D :/
     r"|[:;][-^]?[Oo3](?!\w)"  # :o :3
     r"|[(\[][-^o]?[:;=](?![\w(])"  # (:
     r"|[xX]D+(?!\w)"
-    r"|<3+(?!\d)|</3"
+    r"|<3+(?![\d%]|[.,]\d)|</3"
     r"|\^[_.-]?\^"
     r"|[oO0][._][oO0](?!\w)"
     r"|-_+-|>[_.]<|T_T"
@@ -34,7 +36,9 @@ _LOWERED = re.compile("[₀-₉]+")
 _MARKS = re.compile(r"[`\\{}\[\]]|\*+|~{2,}|(?<!\w)_+|_+(?!\w)")
 _ARROW = re.compile(r"\s*(?:[→⇒➔➜]|(?<!-)-+>|=>)\s*")
 _LINE_END = re.compile(r"[ \t]*\n\s*")
-_NO_PAUSE = frozenset(".!?:;,…。！？：；，、|")
+_NO_PAUSE = re.compile(
+    rf"(?:[!?:;,…。！？：；，、|]|\.\.|(?:^|\W)(?:{'|'.join(pairs(words_of('en')['titles']))})\.)$"
+)
 
 
 def clean(text: str) -> str:
@@ -63,7 +67,8 @@ def _is_said(sign: str) -> bool:
 
 
 def _pauses(text: str) -> str:
-    """Every line ends like a sentence, so that headings and lists are no single sentence."""
+    """Every line ends like a sentence, so that headings and lists are no single sentence: with a
+    full stop that belongs to no abbreviation."""
     lines = [line.strip() for line in _LINE_END.split(text)]
-    sentences = [line if line[-1] in _NO_PAUSE else f"{line}." for line in lines[:-1] if line]
+    sentences = [line if _NO_PAUSE.search(line) else f"{line} ." for line in lines[:-1] if line]
     return " ".join(" ".join([*sentences, lines[-1]]).split())

@@ -205,7 +205,7 @@ class _Words:
         titles = _either_case(self._w.titles)
         title = rf"(?:{any_of(titles)})\s+"
         ends = self._w.compounds
-        hosts = "com|org|net|de|fr|es|it|eu|io"
+        hosts = "com|org|net|de|fr|es|it|nl|pt|ch|at|br|uk|eu|io|ai|dev|app|info|tv"
         return (
             *weekdays(self._language, self._w.to, self._w.signs["&"]),
             spans(self._w.months, self._w.to),

@@ -69,6 +69,7 @@ CASES = [
     # tags, entities, thoughts, calls
     ("<b>Bold</b> and <i>more</i>", "Bold and more"),
     ("one<br>two<br/>three", "one. two. three"),
+    ("<tr><td>one</td><td>two</td></tr>", "one. two."),
     ('<a href="http://x.y">here</a>', "here"),
     ("salt &amp; pepper &lt; &quot;it&quot;", "salt and pepper it"),
     ("&#72;i", "Hi"),

@@ -26,6 +26,8 @@ CASES = {
         ("30. Dezember–2. Januar", "dreißigster Dezember bis zweiten Januar"),
         ("3,5 % p. a. mehr", "drei Komma fünf Prozent pro Jahr mehr"),
         ("f(x) = x²", "f von x gleich x Quadrat"),
+        ("Zeit: 30 Min.\nMenge: 200 g\n1. 2 TL", "Zeit: dreißig Minuten. Menge: zweihundert Gramm."
+         " eins, zwei Teelöffel"),
         ("5 Mio. €–10 Mio. €, 3·4", "fünf Millionen Euro bis zehn Millionen Euro, drei mal vier"),
         ("1/2 Stunde, ½ Tasse", "eine halbe Stunde, eine halbe Tasse"),
         ("1,79 €/l, 1 €/kg", "ein Euro neunundsiebzig pro Liter, ein Euro pro Kilogramm"),
@@ -159,6 +161,7 @@ CASES = {
          " quatre-vingts, deux heures cinq minutes"),
         ("aux XVIIe-XIXe siècles, 16e–18e", "aux dix-septième à dix-neuvième siècles, seizième à"
          " dix-huitième"),
+        ("1. Farine : 200 g\n2. Œufs : 3", "un, Farine: deux cents grammes. deux, Œufs: trois"),
         ("15/20, 1:25 000", "quinze sur vingt, un à vingt-cinq mille"),
         ("5 millions €, ½ tasse", "cinq millions d'euros, une demi tasse"),
         ("1 sœur, 21 voitures, 1 musée", "une sœur, vingt et une voitures, un musée"),
@@ -332,6 +335,7 @@ CASES = {
     "nl": [
         ("€ 5 duizend", "vijf duizend euro"),
         ("16e-18e eeuw, om 9.05 u. of", "zestiende tot achttiende eeuw, om negen uur vijf of"),
+        ("www.post.nl", "post punt nl"),
         ("€ 1,79/l", "één euro negenenzeventig per liter"),
         ("wo 6 nov, zo 6 mensen", "woensdag zes november, zo zes mensen"),
         ("€ 19,99/maand", "negentien euro negenennegentig per maand"),
