@@ -81,6 +81,8 @@ RANGES = (
 
 # --- sums -----------------------------------------------------------------------------------------
 
+_BOUNDS = {"<": "less than", ">": "more than", "≤": "at most", "≥": "at least"}
+"""Signs that begin an amount: "<1%"."""
 _POWERS = {"2": " squared", "3": " cubed", "²": " squared", "³": " cubed"}
 
 
@@ -92,6 +94,7 @@ def _power(match: re.Match[str]) -> str:
 
 
 MINUS = (
+    *(rule(rf"(?<![^\s(]){sign}(?=[$€£]?\d)", f"{words} ") for sign, words in _BOUNDS.items()),
     rule(r"(?<=\bUTC|\bGMT)\s?[-–](?=\d)", " minus "),
     rule(r"(?<![\w.,])(\d+)\s?[-–]\s?(?=\d+[xX]\s(?:a\s|[a-z]{2}))", r"\1 to "),
     rule(rf"(?<![\w.,])(\d+(?:\.\d+)?)[xX](?!\w){NO_FACTOR}", lambda m: f"{number(m[1])} times"),

@@ -72,6 +72,9 @@ def _height(match: re.Match[str]) -> str:
 
 
 def _inches(match: re.Match[str]) -> str:
+    """Not of "Apollo 11" in quotation marks."""
+    if re.search(r'(?<![^\s(])"[^"]*$', match.string[: match.start()]):
+        return match[0]
     return f"{number(match[1])} inch{'' if match[1] == '1' else 'es'}"
 
 
