@@ -79,6 +79,9 @@ def _roman_numeral(match: re.Match[str]) -> str:
 
 _VERB = re.compile(r"\s(?:am|was|think|have|had|will|would|can|could|do|did|know|see|say)\b")
 ROMAN_NUMERALS = (
-    rule(rf"\b({_RULERS}|{_COUNTED}) (?=L?[XVI])({_ROMAN})(?!\w|['’](?!s\b))", _roman_numeral),
+    rule(
+        rf"\b({_RULERS}|{_COUNTED}) (?:the )?(?=L?[XVI])({_ROMAN})(?!\w|['’](?!s\b))",
+        _roman_numeral,
+    ),
 )
 """Only behind words that want a number. "I" is a word, and "MIX" is no number."""

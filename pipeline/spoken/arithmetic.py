@@ -68,6 +68,7 @@ _END = r"(?:\s?[ap]\.?m\.?|\s?(?:km|m|cm|kg|g|°C|°F|°|%)|[kKMBT]\b|bn\b|\s(?:
 RANGES = (
     rule(r"(?<=\d(?:st|nd|rd|th))\s?[-–—]\s?(?=\d+(?:st|nd|rd|th)\b)", " to "),
     rule(r"(?<=\d)(?<!\b0)x(?=\d)", " by "),
+    rule(r"(\d\s?(?:[cmk]?m|ft|in))\s?[x×]\s?(?=\d)", r"\1 by "),
     rule(
         rf"(?<![\w.,-])((?:[$€£¥₹]\s?)?{{n}}{_END}|\d\d?:\d\d{_END})\s?[–—]\s?(?=[$€£¥₹]?\d)",
         r"\1 to ",

@@ -163,7 +163,7 @@ TIMES = (
     rule(r"(?<![\w:.,$])(\d\d?)\.([0-5]\d)(?=\s?[ap]\.?m\b)", r"\1:\2", any_case=True),
     rule(r"(?<![\w:.,])(\d\d?):(\d\d):(\d\d)(?:\.\d+)?(?![\w:])", _with_seconds),
     rule(
-        rf"(?<![\w:.,])(?P<hour>\d\d?):(?P<minute>\d\d){_HALF}?(?:\sh\b|\so['’]clock)?"
+        rf"(?<![\w:.,])(?P<hour>\d\d?):(?P<minute>\d\d){_HALF}?(?:\s?h(?:rs)?\b|\so['’]clock)?"
         r"(?![\w:]|,\d{3})",
         _clock,
         any_case=True,

@@ -124,6 +124,14 @@ class _Words:
         )
         return f"{match[1]}{self._numerals.linked(first, match[3], last)}"
 
+    def _german_roman(self, match: re.Match[str]) -> str:
+        """ "der VIII." -> "der achte"."""
+        return (
+            match[1]
+            + inflected(self._w.numbers.to_ordinal(roman(match[2])), match[1])
+            + last_stop(match)
+        )
+
     def _nth(self, match: re.Match[str]) -> str:
         """ "3. Stock" -> "dritter Stock", without a word before it; "1.-3. Klasse"."""
         first, last = (
@@ -175,6 +183,11 @@ class _Words:
         first, second = map(self._numerals.number, match.groups())
         return f"{first} {self._w.ratio} {second}"
 
+    def _out_of(self, match: re.Match[str]) -> str:
+        """ "8/10" and "7/8"; not "120/80"."""
+        most = float(re.sub(r"[^\d,]", "", match[1]).replace(",", ".")) <= int(match[2])
+        return f"{match[1]} {self._w.out_of} {match[2]}" if most else match[0]
+
     def _digit_groups(self, match: re.Match[str]) -> str:
         """Digits in groups that are not those of a large number."""
         large = re.fullmatch(r"\d{1,3}(?:\s\d{3})+", match[0])
@@ -193,6 +206,7 @@ class _Words:
             self._calendar.dates(),
             self._calendar.times(),
             self._phones(),
+            (rule(rf"(?<![\w.,/])({NUMERAL})/(\d{{1,3}})(?![\w/]|[.,]\d)", self._out_of),),
             self._ordinals(),
             self._amounts.ranges(),
             self._amounts.amounts(),
@@ -241,6 +255,11 @@ class _Words:
             rule(
                 rf"\b((?:{self._w.counted})s?\s)({_ROMAN}(?:{link}{_ROMAN})*)\b",
                 lambda m: m[1] + re.sub("[XVI]+", lambda each: str(roman(each[0])), m[2]),
+            ),
+            *(
+                [rule(rf"\b([Dd](?:er|ie|en|em|es)\s)({_ROMAN})\.(?!\w)", self._german_roman)]
+                if self._w is GERMAN
+                else []
             ),
             rule(
                 rf"\b({_ROMAN}(?:{self._w.nth}))\s?[-–—]\s?(?={_ROMAN}(?:{self._w.nth}))",
@@ -312,10 +331,6 @@ class _Words:
             rule(r"(?P<before>\bv|\b[Vv]ersi\w+\s)(?P<n>\d+(?:\.\d+)+)(?!\w)", self._dotted),
             rule(r"(?P<before>(?<![\w.,]))(?P<n>\d+(?:\.\d+){2,})(?!\w|,\d)", self._dotted),
             rule(rf"(?<![\d:.,])({NUMERAL}):({NUMERAL})(?![:\d])", self._ratio),
-            rule(
-                rf"(?<![\w.,/])({NUMERAL})/(?=(?:5|10|20|100)(?![\w/]|[.,]\d))",
-                rf"\1 {self._w.out_of} ",
-            ),
             *self._german_compounds(),
             rule(r"½(?=\s([^\W\d_]+))", self._half),
             *(rule(rf"(?<![\w.,])1\s(?={before})", one) for before, one in self._w.ones.items()),

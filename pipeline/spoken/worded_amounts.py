@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from pipeline.spoken.language import SMALL_WORDS
 from pipeline.spoken.numerals import NUMERAL, Numerals
 from pipeline.spoken.rules import NO_FACTOR, Rule, any_of, full_stop, last_stop, minus, rule
 from pipeline.spoken.words import pairs
@@ -19,6 +20,8 @@ _HALVES = pairs(
     "ein halb = eine halbe; un demi = une demi; medio = media; mezzo = mezza; meio = meia"
 )
 """Before a feminine noun."""
+_SENTENCE_STARTS = SMALL_WORDS["de"].split()
+"""No noun, though they have a capital behind "5 Min."."""
 _WITH_CENTS = ("€", "EUR", "$", "USD", "US$")
 
 
@@ -69,6 +72,7 @@ class WordedAmounts:
         return (
             rule(r"(?<![\w.,])(\d+)\s?[–-]\s?(?=\d+\s?[x×]\s[a-zà-ÿ]{2})", rf"\1 {self._w.to} "),
             rule(r"(?<=\d)\s?[x×·⋅]\s?(?=\d)", f" {self._w.signs['×']} "),
+            rule(r"(\d\s?[cmk]?m)\s?[x×]\s?(?=\d)", rf"\1 {self._w.signs['×']} "),
             rule(rf"(?<=\d)\s?[x×](?!\w){NO_FACTOR}", f" {self._w.times} "),
             rule(rf"(?<!\w)~\s?(?=(?:{money})?\s?\d)", f"{self._w.signs['≈']} "),
             rule(r"(?<=\bUTC|\bGMT)\s?[-–](?=\d)", f" {self._w.minus} "),
@@ -114,7 +118,9 @@ class WordedAmounts:
         one, several = {**self._w.units, **self._w.currencies}[match["unit"]]
         amount = one if match["n"] == "1" else self._several(match["n"], one, several)
         shortened = match["unit"].isalpha() and match["unit"].istitle()
-        return amount + (last_stop(match) if shortened else full_stop(match))
+        after = re.match(r"\s+([A-Z]\w*)", match.string[match.end() :])
+        noun = after and after[1].lower() not in _SENTENCE_STARTS
+        return amount + (last_stop(match) if shortened and noun else full_stop(match))
 
     def _money(self, match: re.Match[str]) -> str:
         return self._price(match["n"], match["sign"], match.groupdict().get("large"))

@@ -23,7 +23,8 @@ class WordedCalendar:
         before, day = r"(?P<before>\b[^\W\d_]+\s)?", r"(?P<day>[12]\d|3[01]|0?[1-9])"
         year = r"(?P<year>1\d{3}|20\d\d)"
         shorter = {m[:n] for m in self._w.months for n in range(3, len(m))}
-        months = rf"{any_of(self._w.months)}|(?:{any_of(shorter | {*self._w.short_months})})\."
+        short = any_of(shorter | {*self._w.short_months})
+        months = rf"{any_of(self._w.months)}|(?:{short})\."
         months += rf"|(?:{any_of(m for m in shorter if _NO_WORDS.match(m))})"
         at = rf"\b({self._w.at})\s"
         return (
@@ -41,7 +42,7 @@ class WordedCalendar:
             ),
             rule(
                 rf"{before}(?<![\d.,/])\b{day}(?P<sep>[./-])(?P<month>1[0-2]|0?[1-9])"
-                r"(?:(?P=sep)(?P<year>1\d{3}|20\d\d|\d\d)\b|\.(?=[\s,;:)]|$))(?![\d/])",
+                r"(?:(?P=sep)(?P<year>1\d{3}|20\d\d|\d\d)\b|\.(?=[\s,;:)]|$))(?![\d/]|[.-]\d)",
                 self._numeric_date,
             ),
             rule(
@@ -53,6 +54,11 @@ class WordedCalendar:
                 rf"{day}(?:\.|er|º|°)?\s(?:de\s)?(?P<month>{months})(?!\w)"
                 rf"(?:\s(?:del?\s)?{year}\b)?",
                 self._named_date,
+                any_case=True,
+            ),
+            rule(
+                rf"\b(?P<month>(?:{short})\.)(?=\s(?:de\s)?(?:1\d{{3}}|20\d\d)\b)",
+                lambda m: self._month(m["month"]),
                 any_case=True,
             ),
         )
@@ -71,7 +77,9 @@ class WordedCalendar:
             rf"(?<![\d.,:-])(\d\d?)\.(00|15|30|45){link}(\d\d?)\.(00|15|30|45)(?!\d|[.,]\d|\s?[^\W_]|\s?[€$%])",
             rf"\1:\2 {self._w.to} \3:\4",
         )
-        clock = rule(rf"{hour}:{minute}(?:{word})?(?![:\d]|[.,\u202f]\d{{3}}| 000)", self._time)
+        clock = rule(
+            rf"{hour}:{minute}(?:{word}|\s?h\b)?(?![:\d]|[.,\u202f]\d{{3}}| 000)", self._time
+        )
         if self._w.hour == "{hour}":  # "15 h" is how long something takes
             return (span, spans, rule(rf"{hour}\.{minute}{word}", self._time), clock)
         return (
@@ -103,12 +111,14 @@ class WordedCalendar:
         date = self._date(day, self._w.months[month - 1], year, match["before"] or "")
         return f"{match['before'] or ''}{date}"
 
-    def _named_date(self, match: re.Match[str]) -> str:
-        name = match["month"].rstrip(".").lower()
+    def _month(self, written: str) -> str:
+        name = written.rstrip(".").lower()
         name = self._w.short_months.get(name.title(), name).lower()
-        month = next(m for m in self._w.months if m.lower().startswith(name))
+        return next(m for m in self._w.months if m.lower().startswith(name))
+
+    def _named_date(self, match: re.Match[str]) -> str:
         year, before = match["year"] or "", match["before"] or ""
-        date = self._date(int(match["day"]), month, year, before)
+        date = self._date(int(match["day"]), self._month(match["month"]), year, before)
         first = match["first"] and self._day(int(match["first"]), before)
         return f"{before}{self._numerals.linked(first, match['link'], date)}{full_stop(match)}"
 

@@ -131,6 +131,7 @@ a 16:9 screen => a sixteen to nine screen
 3:1 => three to one
 2.5:1 or 1:1,000 => two point five to one or one to one thousand
 24/7 => twenty-four seven
+20:15h, 8:00 h => twenty fifteen, eight o'clock
 """
 
 MONEY = """
@@ -158,6 +159,7 @@ EUR 3 => three euros
 $5-10 => five to ten dollars
 $20/month => twenty dollars per month
 US$40 => forty dollars
+$20 USD or EUR €5 => twenty dollars or five euros
 50¢ => fifty cents
 It costs $5, or so. => It costs five dollars, or so.
 """
@@ -262,6 +264,7 @@ It takes 1h 30m. => It takes one hour thirty minutes.
 a 12" by 15" frame => a twelve inches by fifteen inches frame
 a risk of <1% or <3% => a risk of less than one percent or less than three percent
 it is >$5 if x<3 => it is more than five dollars if x is less than three
+10cm x 15cm, 4 ft x 8 ft => ten centimeters by fifteen centimeters, four feet by eight feet
 5% => five percent
 3.5 % => three point five percent
 5-10% => five to ten percent
@@ -387,6 +390,7 @@ p. 5 => page five
 w/ milk => with milk
 w/o sugar => without sugar
 Henry VIII => Henry the eighth
+Henry the VIII => Henry the eighth
 Henry VIII was king => Henry the eighth was king
 Elizabeth I was queen => Elizabeth I was queen
 Pope John Paul II and I => Pope John Paul the second and I

@@ -26,6 +26,13 @@ CASES = {
         ("30. Dezember–2. Januar", "dreißigster Dezember bis zweiten Januar"),
         ("3,5 % p. a. mehr", "drei Komma fünf Prozent pro Jahr mehr"),
         ("f(x) = x²", "f von x gleich x Quadrat"),
+        ("um 20:15h oder 8:00 h", "um zwanzig Uhr fünfzehn oder acht Uhr"),
+        ("10cm x 15cm, 7/8, 1/8 l", "zehn Zentimeter mal fünfzehn Zentimeter, sieben von acht, eins"
+         " von acht Liter"),
+        ("Im Aug. 1914 fiel Karl der VIII.", "Im August neunzehnhundertvierzehn fiel Karl der"
+         " achte."),
+        ("Warte 5 Min. Die Pause dauert 5 Min. Pause", "Warte fünf Minuten. Die Pause dauert fünf"
+         " Minuten Pause"),
         ("Zeit: 30 Min.\nMenge: 200 g\n1. 2 TL", "Zeit: dreißig Minuten. Menge: zweihundert Gramm."
          " eins, zwei Teelöffel"),
         ("5 Mio. €–10 Mio. €, 3·4", "fünf Millionen Euro bis zehn Millionen Euro, drei mal vier"),
@@ -162,6 +169,8 @@ CASES = {
         ("aux XVIIe-XIXe siècles, 16e–18e", "aux dix-septième à dix-neuvième siècles, seizième à"
          " dix-huitième"),
         ("1. Farine : 200 g\n2. Œufs : 3", "un, Farine: deux cents grammes. deux, Œufs: trois"),
+        ("06.12.34.56.78, en janv. 2026", "zéro six, un deux, trois quatre, cinq six, sept huit, en"
+         " janvier deux mille vingt-six"),
         ("15/20, 1:25 000", "quinze sur vingt, un à vingt-cinq mille"),
         ("5 millions €, ½ tasse", "cinq millions d'euros, une demi tasse"),
         ("1 sœur, 21 voitures, 1 musée", "une sœur, vingt et une voitures, un musée"),
@@ -219,6 +228,7 @@ CASES = {
         ("$5 mil, $5 mil millones", "cinco mil dólares, cinco mil millones de dólares"),
         ("los siglos XVI y XVII", "los siglos dieciséis y diecisiete"),
         ("siglos XV-XVI, 8/10", "siglos quince a dieciséis, ocho de diez"),
+        ("$20 USD, USD $20", "veinte dólares, veinte dólares"),
         ("½ taza, 1/2 para ti", "media taza, medio para ti"),
         ("1 imagen, 1 frase, 1 mensaje", "una imagen, una frase, un mensaje"),
         ("1500 personas", "mil quinientas personas"),
@@ -335,7 +345,7 @@ CASES = {
     "nl": [
         ("€ 5 duizend", "vijf duizend euro"),
         ("16e-18e eeuw, om 9.05 u. of", "zestiende tot achttiende eeuw, om negen uur vijf of"),
-        ("www.post.nl", "post punt nl"),
+        ("www.post.nl, €5/u", "post punt nl, vijf euro per uur"),
         ("€ 1,79/l", "één euro negenenzeventig per liter"),
         ("wo 6 nov, zo 6 mensen", "woensdag zes november, zo zes mensen"),
         ("€ 19,99/maand", "negentien euro negenennegentig per maand"),
