@@ -146,7 +146,8 @@ ENCOURAGEMENTS = {
     "|How does it end?|Sounds delightful.|It sounds magical.|Wait no, go on.|I said go on."
     "|I can imagine.|Love it.|That's my favourite part.|Just wow."
     "|Sorry, my phone. You were saying?|Please do.|Spill it!"
-    "|I didn't say anything, go on.|I'm still here, go on.|I'm with you.",
+    "|I didn't say anything, go on.|I'm still here, go on.|I'm with you."
+    "|I'm talking to my wife, go on.|Thanks, Reachy.|You bet.|How funny is that.",
     "de": "Mach weiter.|Erzähl weiter!|Ach nein.|Was für eine Geschichte!|Na klar.|Und dann?"
     "|Das gibt's doch nicht!|Wie aufregend!|Das hätte ich nicht gedacht.|Nicht wahr?"
     "|Entschuldigung, mach weiter.|Nein, erzähl weiter.|Schon gut, rede weiter.|Bitte lies weiter."
@@ -155,7 +156,8 @@ ENCOURAGEMENTS = {
     "|Unfassbar.|Kein Wunder.|Ist ja irre.|Echt jetzt?|Sorry, ich musste niesen, erzähl nur."
     "|Oha.|Sieh mal einer an!|Leuchtet ein.|Das kann ich gut verstehen.|Jetzt wird's spannend!"
     "|Ich habe nichts gesagt, mach weiter.|Ich bin noch da, mach weiter."
-    "|Gibt's ja nicht.|Ja gern.|Mann, Mann, Mann.",
+    "|Gibt's ja nicht.|Ja gern.|Mann, Mann, Mann."
+    "|Ich rede mit meiner Frau, mach weiter.|Danke, Reachy.|Passt schon.|Gefällt mir.|Weiß ich.",
     "fr": "Vas-y.|Oh non !|C’est pas vrai !|Quelle histoire !|Oui, continue.|Et alors ?"
     "|Quelle fille courageuse !|C'est passionnant.|Je m'en doutais."
     "|Pardon, continue.|Non, continue.|Désolé, vas-y.|Ce n'est rien, continue.|Ça fait peur."
@@ -163,7 +165,8 @@ ENCOURAGEMENTS = {
     "|Je ne voulais pas t'interrompre, continue.|Qu'est-ce qui s'est passé après ça ?"
     "|Fantastique !|Pas étonnant.|Tant mieux pour lui.|Pardon, j'ai éternué, continue."
     "|Je n'ai rien dit, continue.|Je suis toujours là, continue.|Hum, intéressant, raconte."
-    "|Oui, s'il te plaît.",
+    "|Oui, s'il te plaît."
+    "|Je parle à ma femme, continue.|Merci, Reachy.|Ça marche.|Évidemment.|Ben oui.",
     "es": "Sigue.|¡No me digas!|Qué pena.|Sí, cuéntame más.|¿Y luego?"
     "|¡Qué ternura!|Me lo imaginaba.|Eso suena genial."
     "|Perdón, sigue.|No, sigue.|No, continúe.|No pasa nada, continúa.|Sigue leyendo.|No pares."
@@ -171,7 +174,8 @@ ENCOURAGEMENTS = {
     "|Disculpe, continúe.|Cuéntame el resto.|¿Qué pasó después de eso?|Quiero saber el final."
     "|Impresionante.|No me extraña.|Me alegro.|¡Órale!"
     "|Sigo aquí, continúa.|Mmm, interesante, cuéntame más.|Siga usted.|Anda, qué curioso."
-    "|No, quiero oír más.|No, puedes seguir.|No te quiero interrumpir, sigue.|Sí, por favor.",
+    "|No, quiero oír más.|No, puedes seguir.|No te quiero interrumpir, sigue.|Sí, por favor."
+    "|Estoy hablando con mi mujer, sigue.|Gracias, Reachy.|Ya lo sé.|Obvio.|Muchas gracias.",
     "it": "Vai avanti.|Ma no!|Che peccato.|Sì, continua.|Non ci credo!|E poi?"
     "|Che tenerezza!|Questo non lo sapevo."
     "|Scusa, continua.|No, vai avanti.|Lascia stare, continua.|Non fermarti.|Ti prego, continua."
@@ -179,14 +183,16 @@ ENCOURAGEMENTS = {
     "|Raccontami il resto.|Che cosa è successo dopo?|Non volevo interromperti, continua."
     "|Stupendo!|Meno male.|Ah, ecco perché.|Accidenti!|Figurati!"
     "|Non ho detto niente, continua.|Sono ancora qui, continua.|Mmm, interessante, dimmi di più."
-    "|Forza, continua.",
+    "|Forza, continua."
+    "|Sto parlando con mia moglie, continua.|Grazie, Reachy.|Ovvio.|Come no.|Ho tossito, continua.",
     "nl": "Ga door.|Nee toch!|Wat leuk.|Vertel verder.|En toen?|Wat vreemd!|Dat klinkt spannend."
     "|Sorry, ga door.|Nee, ga maar verder.|Laat maar, vertel verder.|Hou niet op.|Lees verder."
     "|Alsjeblieft ga door.|Ga door met het verhaal.|Kun je verder vertellen?|Hoe loopt het af?"
     "|Sorry dat ik je onderbrak, ga verder.|Vertel me de rest.|Wat gebeurde er daarna?"
     "|Prachtig.|Gelukkig maar.|Sorry, dat was de bel, ga maar door."
     "|Goh!|O ja?|Doe maar.|Ga je gang.|Meer graag."
-    "|Ik ben er nog, ga door.|Goed zo, ga verder.|Leuk zeg!|Jeetje, wat erg.|Ja, alsjeblieft.",
+    "|Ik ben er nog, ga door.|Goed zo, ga verder.|Leuk zeg!|Jeetje, wat erg.|Ja, alsjeblieft."
+    "|Ik praat met mijn vrouw, ga door.|Bedankt, Reachy.|Weet ik.|Uiteraard.|Vind ik leuk.",
     "pt": "Continua.|Não acredito!|Que pena.|Conta mais.|E depois?|Que loucura!"
     "|Faz todo o sentido."
     "|Desculpa, continua.|Não, continua.|Não, continue.|Deixa lá, continua.|Não pare.|Prossiga."
@@ -194,7 +200,8 @@ ENCOURAGEMENTS = {
     "|Não queria interromper, continua.|Conta o resto.|O que aconteceu depois disso?"
     "|Fantástico!|Ainda bem.|Ui, que medo.|Caramba!"
     "|Eu não disse nada, continua.|Ainda estou aqui, continua.|Hum, interessante, conta mais."
-    "|Não, quero ouvir mais.|Não, podes continuar.|Não, estou a ouvir.|Força, continua.",
+    "|Não, quero ouvir mais.|Não, podes continuar.|Não, estou a ouvir.|Força, continua."
+    "|Estou a falar com a minha mulher, continua.|Obrigado, Reachy.|Eu sei.|Óbvio.|Que fixe.",
 }
 MEANT = {
     "en": "Go back.|No.|No, not that one.|Tell me the time.|Tell me more about cats.|What is that?"
@@ -209,7 +216,8 @@ MEANT = {
     "|Wie spät ist es?|Das ist nicht wahr."
     "|Bitte hör auf.|Entschuldigung, wie spät ist es?|Nein danke.|Nein, nicht weiter."
     "|Das ist ja gelogen.|Das klingt verkehrt.|Das war alles.|Mach später weiter.|Wie bitte?"
-    "|Was für eine blöde Antwort.|Das habe ich nicht verstanden.",
+    "|Was für eine blöde Antwort.|Das habe ich nicht verstanden.|Das gefällt mir nicht."
+    "|Finde ich nicht gut.|Ich rede mit dir.",
     "fr": "Non.|Tais-toi.|Quelle heure est-il ?|C’est faux."
     "|Pardon ?|Pardon, arrête.|Non merci.|Ne continue pas.|Ça fait mal.|C'est tout.|Je veux plus."
     "|C'est inexact.|Peux-tu arrêter ?|Raconte une autre histoire.|Continue plus tard."
