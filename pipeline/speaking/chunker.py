@@ -104,7 +104,7 @@ class SpeechChunker:
         else:
             best = _best_fit(places, longest_letters, hurry=hurry)
         if best is None and self._closed and self.buffer:
-            best = places[-1] if places else None
+            best = places[-1] if places else End(len(self.buffer), Border.SENTENCE, 0, 0)
         if best is None:
             return None
         last = self._closed and best.at == len(self.buffer)

@@ -194,11 +194,11 @@ def _border(
     if not words or not core:
         return Border.TORN
     after = following[0] if following and following[0].whole else None
+    ended = closed and not following
     if core in _DASHES:
-        return _dash(last, after)
+        return _dash(last, after, ended=ended)
     if _PAUSE.search(core):
         return Border.CLAUSE
-    ended = closed and not following
     if _SENTENCE_END.search(core):
         if _is_abbreviated(core, words, language):
             return Border.SENTENCE if ended else None
@@ -256,10 +256,10 @@ def _clause(core: str, after: _Unit | None, *, ended: bool) -> Border | None:
     return Border.TORN if _STARTS_WITH_NUMBER.match(after.speech) else Border.CLAUSE
 
 
-def _dash(last: str, after: _Unit | None) -> Border | None:
+def _dash(last: str, after: _Unit | None, *, ended: bool) -> Border | None:
     """A dash between words; not in "5 - 3", "3x - y" or "Jan 28 - Feb 3"."""
     if after is None:
-        return None
+        return Border.CLAUSE if ended else None
     minus = _STARTS_WITH_NUMBER.match(after.speech) or (
         re.search(r"\d[a-z]?$", last) and re.match(rf"[a-z]\W*$|(?:{MONTH_NAMES})\b", after.speech)
     )
@@ -279,8 +279,8 @@ def _between(core: str, after: str, language: str) -> Border | None:
             return Border.PART
         return None if counted else Border.TORN
     if not english:
-        leans = _PARTICLE.fullmatch(last) or last in _SMALL_WORDS.get(language, ())
-        return Border.TORN if leans else Border.WORD
+        small = _SMALL_WORDS.get(language, frozenset()) | COUNTED.get(language, frozenset())
+        return Border.TORN if _PARTICLE.fullmatch(last) or last in small else Border.WORD
     last, first = last.replace("’", "'"), first.replace("’", "'")
     if last in OBJECTS and first in PLACING | JOINING:
         return Border.PHRASE

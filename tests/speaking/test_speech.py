@@ -143,6 +143,14 @@ def test_json_is_not_spoken_however_it_is_split(indent: int | None, size: int) -
         assert [piece.spoken for piece in pieces(*cuts) if piece.spoken] == ["That is it."]
 
 
+@pytest.mark.parametrize("text", ["We open from 9 –", "It is 5 -", "Nov 21, 2026 -", "3x -"])
+@pytest.mark.parametrize("longest", [0, EARLY_LETTERS, 200])
+def test_an_answer_that_ends_in_a_dash_is_spoken_to_its_end(text: str, longest: int) -> None:
+    taken = pieces(*text, longest_letters=longest)
+    assert "".join(p.text for p in taken) == text
+    assert [word for p in taken for word in words(p.spoken)] == words(speakable(text))
+
+
 def test_lines_are_sentences() -> None:
     assert [p.spoken for p in pieces("# Title\n- one\n- two")] == ["Title.", "one.", "two."]
 
@@ -165,7 +173,7 @@ TEXT = st.text(alphabet="abI,. !?\n", max_size=120) | st.lists(
          "\n1. item", "\n", "#", "Yes!", "so.", "(laughs)", "word", "😀", ":-)", "| a | b |\n",
          "<think>no</think>", "http://x.y/z", "21,", "2026", "pm", "at", "3:30", "e.g.", "J.",
          "$x_1 < x_2$", "$", "$5", "$10,", "$n$th", "$$a = b$$", r"\(a + b\)", r"\frac{1}{2}", "x$",
-         "₹1,00,000", "Art. 3", "No. 4", "Sat. 9 am", "Mon.–Fri."]
+         "₹1,00,000", "Art. 3", "No. 4", "Sat. 9 am", "Mon.–Fri.", "-", "9 –", "3x -"]
     ),
     max_size=25,
 ).map(" ".join)  # fmt: skip
@@ -309,6 +317,8 @@ def test_no_piece_ends_at_an_abbreviation(language: str, longest: int) -> None:
         ("de", "Also 3x - y = 5 und dann gehen wir."),
         ("de", "Karl V. und Franz I. von Ungarn kamen."),
         ("es", "Felipe VI y Juan Carlos I lo sabían."),
+        ("nl", "Wij zijn hier open ma t/m vr en op za."),
+        ("en", "v. 2.0.1 is the newest."),
     ],
 )
 def test_no_piece_ends_within_a_name_or_a_count(language: str, text: str) -> None:
