@@ -131,6 +131,7 @@ a 16:9 screen => a sixteen to nine screen
 3:1 => three to one
 2.5:1 or 1:1,000 => two point five to one or one to one thousand
 24/7 => twenty-four seven
+at 7:00 - 8:30 pm, 9 - 10:30 => at seven o'clock to eight thirty P M, nine to ten thirty
 20:15h, 8:00 h => twenty fifteen, eight o'clock
 """
 
