@@ -169,8 +169,8 @@ _GERMAN_ADJECTIVE = re.compile(
 _STARTS_WITH_NUMBER = re.compile(r"[\W_]*(?:[0-9]|(?:[IVX]{2,}|[VX])\b)")
 _GOES_ON = re.compile(r"[\W_]*[0-9a-zà-ÿ]|[-–—+&/]|(?:[IVX]{2,}|[VX])\b")
 """A text that begins so is no new sentence."""
-_PARTICLE = re.compile(r"à|d[aeiou]|del|della|de[nr]|el|il|l[ae]|pro|v[ao]n")
-"""In languages other than English, words that the next one belongs to."""
+_PARTICLE = re.compile(r"à|bis|d[aeiou]|del|della|de[nr]|el|il|l[ae]|m|pro|tot|v[ao]n")
+"""In languages other than English, words that the next one belongs to; "m" of "t/m"."""
 _SMALL_WORDS = {language: frozenset(words.split()) for language, words in SMALL_WORDS.items()}
 """By language, more of them, and others that a sentence seldom pauses behind."""
 _COUNTS_ON = re.compile(
