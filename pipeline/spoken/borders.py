@@ -177,6 +177,8 @@ _COUNTS_ON = re.compile(
     rf"[0-9.][\W_]*$|\b(?:(?i:code|pin|tan|plz):|(?:{'|'.join(DAYS.values())}),)$"
 )
 """A number behind it belongs to it."""
+_TERM = re.compile(r"(?:\d[a-z]?|(?<!['’\w])[a-z])\W*$")
+"""Before a dash that may be a minus."""
 _NAME = re.compile(r"[\W_]*[A-Z][^\W\d_]*")
 
 
@@ -260,10 +262,9 @@ def _dash(last: str, after: _Unit | None, *, ended: bool) -> Border | None:
     """A dash between words; not in "5 - 3", "3x - y" or "Jan 28 - Feb 3"."""
     if after is None:
         return Border.CLAUSE if ended else None
-    minus = _STARTS_WITH_NUMBER.match(after.speech) or (
-        re.search(r"\d[a-z]?$", last) and re.match(rf"[a-z]\W*$|(?:{MONTH_NAMES})\b", after.speech)
-    )
-    return Border.TORN if minus else Border.CLAUSE
+    begins = rf"\W*[a-z]\b|(?:{MONTH_NAMES})\b" if _TERM.search(last) else r"(?!)"
+    minus = _STARTS_WITH_NUMBER.match(after.speech) or re.match(begins, after.speech)
+    return Border.TORN if minus or not _WORD.search(after.speech) else Border.CLAUSE
 
 
 def _between(core: str, after: str, language: str) -> Border | None:
