@@ -38,7 +38,7 @@ from pipeline.echo.card import CardEcho
 from pipeline.echo.path import EchoMemory
 from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError
-from pipeline.events import Event
+from pipeline.events import Event, Woke
 from pipeline.hearing.card import ChipHearing, EchoMode, HalfDuplexHearing
 from pipeline.hearing.client_echo import Hearing
 
@@ -177,7 +177,9 @@ class TalkApp:
             self._has_greeted = True
             how = PUSH if self._settings.sound.push_to_talk else "Speak."
             self._state.say(f"Ready: {self._state.devices}. {how}")
-        if not isinstance(event, Connected | Disconnected):
+        if isinstance(event, Disconnected):
+            self._body.note(Woke("resumed"))  # a server that sleeps will say so again
+        elif not isinstance(event, Connected):
             self._body.note(event)
         self._state.on_change()
 

@@ -24,6 +24,7 @@ from hardware.sound.notices import (
     SampleLoss,
 )
 from pipeline.echo.card import CardEcho
+from pipeline.events import FellAsleep
 from pipeline.hearing.card import ChipHearing, HalfDuplexHearing
 from tests.support.scripted_driver import ARRAY, LAPTOP, ScriptedDriver
 
@@ -82,6 +83,16 @@ async def test_a_key_pressed_while_disconnected_is_reported(tmp_path: Path) -> N
     told._state.note(Disconnected("gone"))
     await told._push(talking)
     assert [line.text for line in told._state.lines] == [NOT_HEARD, "speak now", NOT_HEARD]
+
+
+async def test_the_robot_does_not_sleep_on_without_its_server(tmp_path: Path) -> None:
+    told = talk_app(tmp_path, "localhost")
+    told._note(0.0, Connected())
+    told._note(0.0, FellAsleep("silence"))
+    posture = told._body._body._posture
+    assert posture.mode(1e9) == "asleep"
+    told._note(0.0, Disconnected("restart"))
+    assert posture.mode(1e9) == "idle"
 
 
 @pytest.mark.parametrize("push_to_talk", [True, False])
