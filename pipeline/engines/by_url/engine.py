@@ -67,6 +67,8 @@ class UrlEngine:
         self._doubtful = False
         """Whether a request has failed since the last probe."""
         self._looked_at = 0.0
+        self._serves_unlisted = False
+        """Whether the server has served a model that it does not list."""
         self.problem = "is starting"
 
     @property
@@ -154,7 +156,7 @@ class UrlEngine:
                 if self.endpoint.busy and self.server.loaded is False:
                     raise loading(self.place)
                 if not (self.endpoint.busy and self.endpoint.loading):  # else that request tells
-                    if self.problem:
+                    if self.problem or (self.server.missing and not self._serves_unlisted):
                         await self._load_model()
                         log.info("the %s engine is back", self.name)
                     return
@@ -214,11 +216,13 @@ class UrlEngine:
                 raise
             log.warning("the %s engine was not warmed up: %s", self.name, error)
         else:
+            self._serves_unlisted = missing is not None
             if missing:
                 name = self.options.model
                 log.warning("%s does not list the model %r, but serves it", self.place.who, name)
         finally:
             self.endpoint.patience_s = self.options.first_s
+            self._wake.clear()  # a refusal must not cause the next request at once
 
     async def _keep_warm(self) -> None:
         """With ``keep_warm``, make the server use its model if nothing else did lately."""
@@ -249,7 +253,7 @@ class UrlEngine:
         gone."""
         if error and not self._closing:
             self._note_absence(error)
-        self._doubtful = True
+        self._doubtful, self._serves_unlisted = True, False
         self._wake.set()
 
     # -- when

@@ -182,6 +182,50 @@ async def test_a_name_that_is_served_but_not_listed_can_be_used(
     assert far.asked("/v1/chat/completions")[-1].json["model"] == "qwen"
 
 
+@pytest.mark.parametrize("server", [*SEVERAL.args[1], "vllm"])
+@pytest.mark.parametrize("status", [400, 404])
+async def test_a_model_that_disappears_is_missed_until_it_is_back(
+    impatient: None, server: Any, status: int
+) -> None:
+    far = FarServer(server, models=("qwen3", "gemma"))
+    async with serving(far), running(Kind.LLM, CHAT, far.url, model="qwen3") as engine:
+        await answer(engine)
+        if status != 404:
+            refused = problem(status, {"error": "invalid model"})
+            far.moods["/v1/chat/completions"] = [refused] * 999
+        far.models = ("gemma",)
+        with pytest.raises(EngineError):
+            await answer(engine)
+        async with asyncio.timeout(10):
+            while "has no model 'qwen3'" not in (engine.problem or ""):
+                await far.until_asked("/v1/models")
+        before = len(far.asked("/v1/chat/completions"))
+        await looks(far, 3)
+        assert len(far.asked("/v1/chat/completions")) <= before + 4
+        far.models, far.moods = ("qwen3",), {}
+        await engine.ready.wait()
+        await answer(engine)
+
+
+@SEVERAL
+async def test_a_model_that_is_no_longer_listed_but_served_stays_ready(
+    impatient: None, server: Any
+) -> None:
+    far = FarServer(server, models=("qwen3", "gemma"))
+    async with serving(far), running(Kind.LLM, CHAT, far.url, model="qwen3") as engine:
+        far.models, far.aliases = ("gemma",), ("qwen3",)
+        await looks(far, 5)
+        assert engine.problem is None
+        assert len(far.asked("/v1/chat/completions")) == 1
+        await answer(engine)
+        far.aliases = ()
+        with pytest.raises(EngineError):
+            await answer(engine)
+        async with asyncio.timeout(10):
+            while "has no model 'qwen3'" not in (engine.problem or ""):
+                await far.until_asked("/v1/models")
+
+
 async def test_a_probe_does_not_load_a_swapped_out_alias(impatient: None) -> None:
     far = FarServer("llama-swap", models=("qwen3-8b",), aliases=("qwen",), loaded=("qwen3-8b",))
     far.moods["/upstream/qwen/props"] = [problem(404, {})] * 9
