@@ -7,9 +7,11 @@ import io
 import json
 import wave
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import SecretStr
 
 from app.access.api_errors import ApiError
 from app.compose import Assistant, first_error, synthesize_alone
@@ -83,7 +85,8 @@ class Choices:
             require_modules(engine_spec(kind, each.engine))
         names = [name for _, each in pairs if (name := getattr(each, "weights", None))]
         return self._cache.missing(names), [
-            f"{kind}={json.dumps(each.model_dump(mode='json'))}" for kind, each in pairs
+            f"{kind}={json.dumps(each.model_dump(), ensure_ascii=False, default=_text)}"
+            for kind, each in pairs
         ]
 
     async def speak(self, profile: str, voice: str) -> bytes:
@@ -164,6 +167,10 @@ def _key(kind: Kind, options: EngineOptions) -> tuple[Any, ...]:
     """A key that is equal for the same engine with the same model, whatever its other options."""
     details = (getattr(options, key, None) for key in ("weights", "model_file", "url"))
     return kind, options.engine, *details
+
+
+def _text(value: SecretStr | Path) -> str:
+    return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
 
 
 def _wav(pcm: Pcm, rate: int) -> bytes:

@@ -321,6 +321,19 @@ async def test_engines_of_profiles_can_be_applied_and_undone(serving: Serve, off
     assert offer.settings == await of_profile("default")
 
 
+async def test_settings_come_back_with_their_key_and_all_letters(
+    serving: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    llm = "engine: openai-chat, url: 'http://far/v1', api_key: sesame, extra: {prompt: '😀 \\t'}"
+    monkeypatch.setenv("REACHY_VOICE__LLM", f"{{{llm}}}")
+    offer = await asyncio.to_thread(Offer, tmp_path)
+    before = offer.settings
+    served = await serving(console=offer.running)
+    await post(served, "models/choose", {"profile": "languages", "kind": "tts"})
+    assert (await post(served, "models/choose", {})).status_code == 200
+    assert offer.settings == before
+
+
 async def test_nothing_is_fetched_for_an_engine_whose_packages_are_missing(
     serving: Serve, offer: Offer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
