@@ -122,7 +122,7 @@ def _load(text: str, name: str) -> Any:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark else name
         raise _not_yaml(where, str(error.problem or error)) from error
-    except (YAMLError, RecursionError) as error:
+    except (YAMLError, RecursionError, ValueError) as error:  # no such date, a number too long
         raise _not_yaml(name, str(error)) from error
 
 

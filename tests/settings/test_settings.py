@@ -156,6 +156,7 @@ def test_yaml_types_of_environment_and_set(write: Write) -> None:
         (" Be kind. ", "Be kind."),
         ("'Be kind. # always' # not read", "Be kind. # always"),
         ("2026-11-28", "2026-11-28"),
+        ("2026-02-30", "2026-02-30"),
     ],
 )
 def test_text_of_the_environment_is_taken_literally(given: str, taken: str) -> None:
@@ -322,6 +323,11 @@ def test_a_missing_profile_is_an_error(write: Write) -> None:
     assert "Did you mean 'espeak'?" in error("espaek")
     assert "my.yaml:2: There is no profile called 'nope'" in error(write("\nextends: nope"))
     assert "my.yaml:1: extends must be" in error(write("extends: [a, b]"))
+@pytest.mark.parametrize("value", ["2026-02-30", "9" * 5000])
+def test_a_value_that_cannot_be_is_an_error(write: Write, value: str) -> None:
+    assert "my.yaml is not valid YAML" in error(write(f"conversation: {{instructions: {value}}}"))
+
+
 
 
 def test_circular_profiles_are_an_error(write: Write) -> None:
