@@ -155,6 +155,8 @@ def _overrides(overrides: Sequence[str]) -> Branch:
 
 def _put(tree: Branch, keys: Sequence[str], value: object, origin: str) -> None:
     for key in keys[:-1]:
+    if keys[0] == EXTENDS:
+        raise ConfigError(f"{origin}: extends stands in files only", fix="Use --config PROFILE")
         child = tree.children.get(key)
         if not isinstance(child, Branch):
             child = tree.children[key] = Branch(origin)

@@ -342,6 +342,10 @@ def test_a_malformed_set_is_an_error(text: str) -> None:
 
 def test_a_set_with_broken_yaml_is_an_error() -> None:
     assert "--set server.port:1 is not valid YAML" in error(None, "server.port=[1")
+def test_a_profile_is_chosen_by_files_and_the_command_alone() -> None:
+    says = "extends stands in files only. Use --config PROFILE"
+    assert says in error(None, "extends=remote")
+    assert says in error(None, REACHY_VOICE__EXTENDS="remote")
 
 
 def test_a_set_into_a_scalar_is_an_error() -> None:
