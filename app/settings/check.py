@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from app.settings.model import Settings
+from app.settings.model import TLS_FILES, Settings
 from app.settings.yaml_tree import Branch, Leaf, Node, origin_of, plain
 from pipeline.engines.registry import REPLACED, EngineOptions, Kind, engine_spec
 from pipeline.errors import ConfigError
@@ -121,7 +121,7 @@ def _section(
 def _problem(
     section: Branch, name: str, error: ErrorDetails, models: dict[str, type[BaseModel]]
 ) -> str:
-    loc = error["loc"]
+    loc = tuple(part for part in error["loc"] if part != TLS_FILES)
     if error["type"] == "extra_forbidden":
         return _unknown(Branch("", {name: section}), (name, *loc), models)
     key = ".".join(str(part) for part in (name, *loc))
@@ -198,11 +198,10 @@ def _keys(model: type[BaseModel]) -> Iterator[str]:
 
 
 def _inner_model(annotation: Any) -> type[BaseModel] | None:
-    """The model inside ``Model`` or ``Model | None``."""
-    for candidate in (annotation, *get_args(annotation)):
-        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return candidate
-    return None
+    """The model in ``Model``, ``Model | None`` and the like."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_inner_model, get_args(annotation))), None)
 
 
 def _as_model(annotation: Any) -> type[BaseModel]:

@@ -53,14 +53,18 @@ class TlsFiles(Section):
     """PEM file with the private key, without a password."""
 
 
+TLS_FILES = "(files)"
+"""What pydantic inserts into the path to a key of ``TlsFiles``."""
+
+
 def _kind_of_tls(given: object) -> str | None:
     if isinstance(given, dict | TlsFiles):
-        return "files"
+        return TLS_FILES
     return "generate" if given == "generate" else None
 
 
 Tls = Annotated[
-    Annotated[TlsFiles, Tag("files")] | Annotated[Literal["generate"], Tag("generate")],
+    Annotated[TlsFiles, Tag(TLS_FILES)] | Annotated[Literal["generate"], Tag("generate")],
     Discriminator(
         _kind_of_tls,
         custom_error_type="tls",

@@ -350,7 +350,7 @@ def test_keys_from_the_environment() -> None:
         ("access.origins=['null']", "origin of a web page"),
         ("access.hosts=['box:8765']", "without a port"),
         ("server.tls=yes", "generate"),
-        ("server.tls={certificate: a.pem}", "server.tls.files.key"),
+        ("server.tls={certificate: a.pem}", "server.tls.key"),
         ("limits.idle_s=0", "limits.idle_s"),
     ],
 )

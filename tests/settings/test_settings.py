@@ -265,6 +265,11 @@ def test_the_cache_follows_xdg() -> None:
             "endpointing: the waits must rise: clear_wait_ms, likely_wait_ms, unsure_wait_ms",
         ),
     ],
+        ("server:\n  tls:\n    key: a.pem", "my.yaml:2: server.tls.certificate: field required"),
+        (
+            "server:\n  tls: {certificate: a, key: b,\n    keyfile: c}",
+            "my.yaml:3: server.tls.keyfile is not a known key; did you mean server.tls.key?",
+        ),
 )
 def test_a_mistake_is_named_with_file_line_and_key(write: Write, text: str, expected: str) -> None:
     (problem,) = problems(write(text))
