@@ -86,7 +86,7 @@ def serve(
         sets.append(f"server.wyoming_port={WYOMING_PORT}")
 
     def load(more: Sequence[str]) -> LoadedSettings:
-        return load_settings(config, [*sets, *more])
+        return load_settings(config, sets, later=more)
 
     loaded = load(())
     settings = loaded.settings

@@ -33,18 +33,19 @@ def load_settings(
     path_or_profile: str | None = None,
     overrides: Sequence[str] = (),
     environ: Mapping[str, str] = os.environ,
+    later: Sequence[str] = (),
 ) -> LoadedSettings:
     """Read, merge and check.
 
     ``path_or_profile``: a YAML file (has a suffix or a slash), or a name in ``config/profiles``;
     ``None``: the owner's file, else the default.
-    ``overrides``: ``section.key=value``, as given to ``--set``.
+    ``overrides``: ``section.key=value``, as given to ``--set``. ``later``: the same, over those.
     Raises ``ConfigError`` (or its subclass ``SettingsError``, which lists every problem).
     """
     own = None if path_or_profile else owners_file(environ)
     files = _chain(own if own and own.is_file() else resolve(path_or_profile or DEFAULT))
     trees = [read_tree(path, display_name(path)) for path in files]
-    trees += [_environment(environ), _overrides(overrides)]
+    trees += [_environment(environ), _overrides(overrides), _overrides(later)]
     merged = Branch(origin="settings")
     for tree in trees:
         merged = _overlay(merged, tree)
@@ -154,9 +155,9 @@ def _overrides(overrides: Sequence[str]) -> Branch:
 
 
 def _put(tree: Branch, keys: Sequence[str], value: object, origin: str) -> None:
-    for key in keys[:-1]:
     if keys[0] == EXTENDS:
         raise ConfigError(f"{origin}: extends stands in files only", fix="Use --config PROFILE")
+    for key in keys[:-1]:
         child = tree.children.get(key)
         if not isinstance(child, Branch):
             child = tree.children[key] = Branch(origin)

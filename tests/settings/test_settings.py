@@ -185,6 +185,13 @@ def test_naming_the_same_engine_merges(write: Write) -> None:
     assert settings.vad.run_in == "process"
 
 
+def test_a_later_choice_of_an_engine_drops_what_was_set_for_another() -> None:
+    tts = load_settings(None, ["tts.voice=joe"], {}, later=["tts.engine=espeak-ng"]).settings.tts
+    assert tts == load(None, "tts.engine=espeak-ng").settings.tts
+    tts = load_settings(None, ["tts.voice=joe"], {}, later=["tts.speed=1.5"]).settings.tts
+    assert tts == load(None, "tts.voice=joe", "tts.speed=1.5").settings.tts
+
+
 def test_a_whole_section_can_be_set_at_once() -> None:
     settings = load(None, "turn={engine: silence, probability: 0.5}").settings
     assert settings.turn.model_dump()["probability"] == 0.5
@@ -258,6 +265,11 @@ def test_the_cache_follows_xdg() -> None:
         ("server:\n  <<: {prot: 1}", "my.yaml:1: server.prot is not a known key"),
         ("server: !!omap [prot: 1]", "my.yaml:1: server.prot is not a known key"),
         ("server: 3", "my.yaml:1: server must be a section with keys (host, port,"),
+        ("server:\n  tls:\n    key: a.pem", "my.yaml:2: server.tls.certificate: field required"),
+        (
+            "server:\n  tls: {certificate: a, key: b,\n    keyfile: c}",
+            "my.yaml:3: server.tls.keyfile is not a known key; did you mean server.tls.key?",
+        ),
         ("tts:", "my.yaml:1: tts must name its engine"),
         ("stt: {engine: monshine}", "Did you mean 'moonshine'?"),
         (
@@ -265,11 +277,6 @@ def test_the_cache_follows_xdg() -> None:
             "endpointing: the waits must rise: clear_wait_ms, likely_wait_ms, unsure_wait_ms",
         ),
     ],
-        ("server:\n  tls:\n    key: a.pem", "my.yaml:2: server.tls.certificate: field required"),
-        (
-            "server:\n  tls: {certificate: a, key: b,\n    keyfile: c}",
-            "my.yaml:3: server.tls.keyfile is not a known key; did you mean server.tls.key?",
-        ),
 )
 def test_a_mistake_is_named_with_file_line_and_key(write: Write, text: str, expected: str) -> None:
     (problem,) = problems(write(text))
@@ -316,6 +323,11 @@ def test_a_file_that_is_nested_too_deeply_is_an_error(write: Write) -> None:
     assert "is not valid YAML" in error(write("a: " + "[" * 400 + "]" * 400))
 
 
+@pytest.mark.parametrize("value", ["2026-02-30", "9" * 5000])
+def test_a_value_that_cannot_be_is_an_error(write: Write, value: str) -> None:
+    assert "my.yaml is not valid YAML" in error(write(f"conversation: {{instructions: {value}}}"))
+
+
 def test_files_without_settings_are_errors(write: Write, tmp_path: Path) -> None:
     assert "not a YAML mapping" in error(write("- a\n- b"))
     assert "is not valid YAML" in error(write("a: \x00"))
@@ -328,11 +340,12 @@ def test_a_missing_profile_is_an_error(write: Write) -> None:
     assert "Did you mean 'espeak'?" in error("espaek")
     assert "my.yaml:2: There is no profile called 'nope'" in error(write("\nextends: nope"))
     assert "my.yaml:1: extends must be" in error(write("extends: [a, b]"))
-@pytest.mark.parametrize("value", ["2026-02-30", "9" * 5000])
-def test_a_value_that_cannot_be_is_an_error(write: Write, value: str) -> None:
-    assert "my.yaml is not valid YAML" in error(write(f"conversation: {{instructions: {value}}}"))
 
 
+def test_a_profile_is_chosen_by_files_and_the_command_alone() -> None:
+    says = "extends stands in files only. Use --config PROFILE"
+    assert says in error(None, "extends=remote")
+    assert says in error(None, REACHY_VOICE__EXTENDS="remote")
 
 
 def test_circular_profiles_are_an_error(write: Write) -> None:
@@ -347,10 +360,6 @@ def test_a_malformed_set_is_an_error(text: str) -> None:
 
 def test_a_set_with_broken_yaml_is_an_error() -> None:
     assert "--set server.port:1 is not valid YAML" in error(None, "server.port=[1")
-def test_a_profile_is_chosen_by_files_and_the_command_alone() -> None:
-    says = "extends stands in files only. Use --config PROFILE"
-    assert says in error(None, "extends=remote")
-    assert says in error(None, REACHY_VOICE__EXTENDS="remote")
 
 
 def test_a_set_into_a_scalar_is_an_error() -> None:
