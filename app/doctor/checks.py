@@ -226,9 +226,13 @@ def check_tool_servers(tools: ToolSettings, setup: str) -> Iterator[Check]:
 
     for server in McpServers(tools).owners:
         problem = asyncio.run(server.probe())
-        fix = f"Start it, or correct tools.mcp.{server.label}"
-        found = Check(f"MCP {server.label}", "ok", f"{len(server.tools)} tools")
-        yield replace(found, state="warn", detail=problem, fix=fix) if problem else found
+        name, where = f"MCP {server.label}", f"tools.mcp.{server.label}"
+        if problem:
+            yield Check(name, "warn", problem, f"Start it, or correct {where}")
+        elif server.absent:
+            yield Check(name, "warn", server.absent, f"Correct {where}.allowed")
+        else:
+            yield Check(name, "ok", f"{len(server.tools)} tools")
 
 
 # --- sound: only ``talk`` needs it, so nothing here fails ---------------------------------------

@@ -106,6 +106,8 @@ class McpServer:
         self.tools: Sequence[ServerTool] = ()
         self.problem = ""
         """Why it cannot be used now."""
+        self.absent = ""
+        """Names in ``allowed`` that it does not have, and what it has; empty: it has them all."""
         self._place = place
         self._timeout_s = timeout_s
         self._allowed = allowed
@@ -212,10 +214,12 @@ class McpServer:
     async def _list(self, client: Client) -> tuple[ServerTool, ...]:
         tools: list[ServerTool] = []
         unusable: list[str] = []
+        names: list[str] = []
         chars, full, cursor = 0, False, None
         while not full:
             page = await client.list_tools(cursor=cursor, cache_mode="bypass")
             for tool in page.tools:
+                names.append(tool.name)
                 if self._allowed is not None and tool.name not in self._allowed:
                     continue
                 if full := MOST_TOOLS in (len(tools), len(unusable)):
@@ -240,7 +244,17 @@ class McpServer:
                 "Name those that you need: tools.mcp.%s.allowed",
                 *(self.label, MOST_TOOLS, MOST_LIST_CHARS, self.label),
             )
+        if not full:
+            self._compare(names)
         return tuple(tools)
+
+    def _compare(self, names: Sequence[str]) -> None:
+        """Warn of names in ``allowed`` that are not among the server's."""
+        wrong = ", ".join(name for name in self._allowed or () if name not in names)
+        before, has = self.absent, ", ".join(names)[:MOST_DESCRIPTION_CHARS] or "none"
+        self.absent = f"it has no tool {wrong}; it has {has}" if wrong else ""
+        if self.absent not in ("", before):
+            log.warning("tools.mcp.%s.allowed: %s", self.label, self.absent)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
         client = self._client

@@ -86,6 +86,14 @@ async def test_a_server_over_http_is_called() -> None:
         assert await server.call("forecast", {"city": "Bern"}) == CallResult("Rain in Bern.")
 
 
+async def test_names_that_a_server_lacks_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    async with connected(program(), allowed=("Forecast", "fail", "lights")) as server:
+        assert [tool.name for tool in server.tools] == ["fail"]
+        said = f"it has no tool Forecast, lights; it has {', '.join(TOOLS)}"
+        assert f"tools.mcp.t.allowed: {said}" in caplog.text
+        assert server.absent == said
+
+
 async def test_a_call_ends_when_it_is_cancelled_or_takes_too_long(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     async with connected(program(MARKER=str(marker)), timeout_s=2) as server:
@@ -232,6 +240,10 @@ def test_the_doctor_checks_each_server(settings: Callable[..., ToolSettings]) ->
     found = settings("tools.mcp.gone={command: [/nowhere/at/all]}")
     (check,) = check_tool_servers(found, "reachy-voice setup")
     assert (check.name, check.state) == ("MCP gone", "warn")
+    found = settings(f"tools.mcp.t={{command: [{sys.executable}, {PROGRAM}], allowed: [light]}}")
+    (check,) = check_tool_servers(found, "reachy-voice setup")
+    assert (check.state, check.fix) == ("warn", "Correct tools.mcp.t.allowed")
+    assert check.detail.startswith("it has no tool light; it has forecast, ")
     assert list(check_tool_servers(settings(), "")) == []
 
 
