@@ -50,6 +50,9 @@ PortOption = Annotated[
     int | None,
     typer.Option("--port", min=0, max=65535, help="Short for --set server.port=..."),
 ]
+WyomingOption = Annotated[
+    bool, typer.Option("--wyoming", help="Serve Home Assistant, too, at port 10300.")
+]
 
 WYOMING_PORT = 10300
 """What other speech servers for Home Assistant use."""
@@ -72,9 +75,7 @@ def serve(
     opens: Annotated[
         bool, typer.Option("--open", help="Open the console in this machine's browser.")
     ] = False,
-    wyoming: Annotated[
-        bool, typer.Option("--wyoming", help="Serve Home Assistant, too, at port 10300.")
-    ] = False,
+    wyoming: WyomingOption = False,
 ) -> None:
     """Serve the OpenAI Realtime API at ws://HOST:PORT/v1/realtime until Ctrl-C or SIGTERM."""
     sets = list(overrides or ())

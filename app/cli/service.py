@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from app.cli.options import ConfigOption, SetOption
-from app.cli.serve import LanOption, PortOption
+from app.cli.serve import LanOption, PortOption, WyomingOption
 from app.root import IS_INSTALLED
 from app.service.systemd import ServiceError, ServiceStart, SystemdService
 from app.settings.load import ENVIRONMENT_PREFIX, load_settings, profile_names, resolve
@@ -35,6 +35,7 @@ def install(
     overrides: SetOption = None,
     lan: LanOption = False,
     port: PortOption = None,
+    wyoming: WyomingOption = False,
 ) -> None:
     """Start the server now and with the machine, with these options of `serve`; also after an
     upgrade."""
@@ -45,11 +46,13 @@ def install(
     command += [word for value in overrides or () for word in ("--set", value)]
     command += ["--lan"] if lan else []
     command += ["--port", str(port)] if port is not None else []
+    command += ["--wyoming"] if wyoming else []
     settings = load_settings(config, overrides or ()).settings
     server, paths = settings.server, settings.paths
-    own = [paths.cache(os.environ), paths.access(os.environ).parent]
-    own += [server.conversations_dir] if server.conversations_dir else []
-    writable = [folder.expanduser().absolute() for folder in own]
+    prefixes: Path | None = getattr(settings.llm, "saved_prefix_dir", None)
+    own = paths.cache(os.environ), paths.access(os.environ).parent
+    more = server.conversations_dir, prefixes
+    writable = [folder.expanduser().absolute() for folder in (*own, *more) if folder]
     start = ServiceStart(
         command,
         Path.cwd(),

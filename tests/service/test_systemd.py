@@ -229,15 +229,15 @@ def test_the_command_passes_on_how_to_serve(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "my cache"))
     monkeypatch.setenv("REACHY_VOICE__LIMITS__IDLE_S", "60")
     (folder / "my own.yaml").write_text("server: {conversations_dir: shared, finish_s: 100}\n")
-    options = ("--config", "./my own.yaml", "--set", "tts.engine=espeak-ng", "--port", "9000")
-    code, printed = run(capsys, "service", "install", *options)
+    options = ("--config", "./my own.yaml", "--set", "llm.saved_prefix_dir=read", "--port", "9000")
+    code, printed = run(capsys, "service", "install", *options, "--wyoming")
     assert code == 0, printed
     written = service(system).file.read_text()
-    served = f'serve --config "{folder}/my own.yaml" --set tts.engine=espeak-ng --port 9000\n'
-    assert served in written
+    assert f'serve --config "{folder}/my own.yaml" --set llm.saved_prefix_dir=read ' in written
+    assert " --port 9000 --wyoming\n" in written
     assert f"WorkingDirectory=-{folder}\n" in written
     assert f'Environment="XDG_CACHE_HOME={tmp_path}/my cache"\n' in written
-    for place in (tmp_path / "my cache/reachy-voice", folder / "shared"):
+    for place in (tmp_path / "my cache/reachy-voice", folder / "shared", folder / "read"):
         assert place.is_dir()
         assert f'"-{place}"' in written
     assert f"-{system.home}/config/reachy-voice" in written
