@@ -1,5 +1,5 @@
-"""Valid settings that will not work as intended: files and features that the weights lack, and
-languages that do not fit together."""
+"""Valid settings that will not work as intended: files that are not there, features that the
+weights lack, and languages that do not fit together."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from typing import Any
 
 from app.models.catalogue import Catalogue
 from app.settings.languages import read_notices
-from app.settings.load import config_dir
+from app.settings.load import FILES, config_dir
 from app.settings.model import ConversationSettings, Settings
 from pipeline.engines.registry import Kind
 from pipeline.spoken.language import language_of
 from pipeline.spoken.sounds import sounds_of
 
-FILES = ("model_file", "mmproj")
-"""Options that name a file of the weights, or any file by its absolute path."""
 OTHER_SCRIPTS = frozenset(
     {"ar", "bg", "el", "fa", "he", "hi", "ja", "ko", "mk", "ru", "th", "uk", "zh"}
 )
@@ -41,12 +39,14 @@ def _absent_files(settings: Settings, kind: Kind, catalogue: Catalogue) -> Itera
     options = settings.engine(kind)
     weights = getattr(options, "weights", None)
     entry = catalogue.entries.get(weights) if weights else None
-    if entry is None:
-        return
-    names = [file.local_name for file in entry.files]
-    for key in FILES:
-        name = getattr(options, key, None)
-        if name and not Path(name).is_absolute() and name not in names:
+    names = [file.local_name for file in entry.files] if entry else []
+    named = [(key, getattr(options, key, None)) for key in FILES]
+    named += [("adapters", str(each.path)) for each in getattr(options, "adapters", ())]
+    for key, name in named:
+        if name and Path(name).is_absolute():
+            if not Path(name).is_file():
+                yield f"{kind}.{key}: there is no file {name}: loading will fail. Correct its path"
+        elif name and entry and name not in names:
             yield (
                 f"{kind}.{key} is {name!r}, which {weights} does not have: loading will fail. It "
                 f"has {', '.join(names)}; set it to one of them, to an absolute path, or to null"

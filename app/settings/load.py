@@ -25,6 +25,8 @@ from pipeline.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "REACHY_VOICE__"
 DEFAULT = "default"
+FILES = ("model_file", "mmproj")
+"""Options that name a file of the weights, or any file by its path."""
 OF_WEIGHTS = ("model_file", "updates", "adapters", "mmproj", "examples")
 """Options that belong to an engine's ``weights``; other weights need their own."""
 
@@ -213,21 +215,32 @@ def _of_weights(below: Node | None, node: Node) -> Node | None:
 
 
 def _absolute_paths(tree: Branch) -> Branch:
-    """Resolve paths in ``paths:``, ``server.tls:`` and ``llm.adapters:`` from the file that
-    contains them."""
+    """Resolve paths in ``paths:``, ``server.tls:``, ``llm.adapters:`` and the options of engines
+    from the file that contains them."""
     server = tree.children.get("server")
     tls = server.children.get("tls") if isinstance(server, Branch) else None
-    for section in (tree.children.get("paths"), tls):
+    of_paths = tree.children.get("paths"), tls
+    for section in (*of_paths, *(tree.children.get(kind) for kind in Kind)):
         if not isinstance(section, Branch):
             continue
         for key, leaf in section.children.items():
-            if isinstance(leaf, Leaf) and isinstance(leaf.value, str) and leaf.directory:
+            if not (isinstance(leaf, Leaf) and isinstance(leaf.value, str) and leaf.directory):
+                continue
+            if section in of_paths or _is_path(section, key, leaf.value):
                 path = str(leaf.directory / Path(leaf.value).expanduser())
                 section.children[key] = Leaf(path, leaf.origin, leaf.directory)
     llm = tree.children.get(Kind.LLM)
     if isinstance(llm, Branch) and isinstance(adapters := llm.children.get("adapters"), Leaf):
         llm.children["adapters"] = _absolute_adapters(adapters)
     return tree
+
+
+def _is_path(engine: Branch, key: str, value: str) -> bool:
+    """Whether an engine's option is a path: not the name of a file of its weights, nor a URL."""
+    if key in ("model_dir", "updates"):
+        return "://" not in value
+    alone = "weights" in engine.children and plain(engine.children["weights"]) is None
+    return key in FILES and (alone or "/" in value or value.startswith("~"))
 
 
 def _absolute_adapters(leaf: Leaf) -> Leaf:

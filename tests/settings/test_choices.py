@@ -87,13 +87,22 @@ def test_the_profiles_need_no_warning(name: str) -> None:
     assert warnings_of(name) == []
 
 
-def test_a_file_that_the_weights_do_not_have() -> None:
+def test_a_file_that_the_weights_do_not_have(tmp_path: Path) -> None:
     (warning,) = warnings_of("reachy", "llm.model_file=gemma.gguf")
     assert warning.startswith("llm.model_file is 'gemma.gguf', which gemma-4-e4b-it does not have")
     assert "gemma-4-E4B-it-Q4_0.gguf" in warning
     (eyes,) = warnings_of("reachy", f"llm={{weights: {QWEN3}, mmproj: eyes.gguf}}")
     assert "llm.mmproj" in eyes
-    assert warnings_of("reachy", "llm.mmproj=/home/me/eyes.gguf") == []
+    (tmp_path / "eyes.gguf").touch()
+    assert warnings_of("reachy", f"llm.mmproj={tmp_path}/eyes.gguf") == []
+
+
+@pytest.mark.parametrize(
+    "text", ["model_file: /no.gguf", "mmproj: ./no.gguf", "adapters: [{path: no.gguf}]"]
+)
+def test_a_file_that_is_not_there_is_named(text: str) -> None:
+    (warning,) = warnings_of("default", f"llm={{{text}}}")
+    assert warning.startswith(f"llm.{text.partition(':')[0]}: there is no file /")
 
 
 def test_the_small_voice_takes_no_instructions() -> None:

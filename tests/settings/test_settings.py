@@ -209,6 +209,29 @@ def test_paths_start_at_their_file(write: Write, tmp_path: Path) -> None:
     assert paths.catalogue == Path.home() / "mine.yaml"
 
 
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("weights: null, model_file: ~/a.gguf", "{home}/a.gguf"),
+        ("weights: null, model_file: models/a.gguf", "{here}/deeper/models/a.gguf"),
+        ("weights: null, model_file: a.gguf", "{here}/deeper/a.gguf"),
+        ("model_file: ./a.gguf", "{here}/deeper/a.gguf"),
+        ("model_file: a.gguf", "a.gguf"),
+        ("weights: null, model_file: /a.gguf", "/a.gguf"),
+    ],
+)
+def test_a_model_starts_at_its_file(write: Write, tmp_path: Path, text: str, path: str) -> None:
+    llm = load(write(f"llm: {{{text}}}", "deeper/my.yaml")).settings.llm.model_dump()
+    assert llm["model_file"] == path.format(home=Path.home(), here=tmp_path)
+
+
+def test_updates_are_a_folder_or_a_url(write: Write, tmp_path: Path) -> None:
+    path = write("llm: {updates: new}", "deeper/my.yaml")
+    assert load(path).settings.llm.model_dump()["updates"] == str(tmp_path / "deeper/new")
+    url = "https://my.host/updates/index.json"
+    assert load(None, f"llm.updates={url}").settings.llm.model_dump()["updates"] == url
+
+
 def test_the_cache_follows_xdg() -> None:
     assert PathSettings().cache({"XDG_CACHE_HOME": "/x"}) == Path("/x/reachy-voice")
     assert PathSettings().cache({}) == Path.home() / ".cache/reachy-voice"

@@ -31,14 +31,14 @@ class LlamaCppOptions(EngineOptions):
     weights: str | None = "smollm2-135m-instruct"
     """Catalogue entry with a GGUF; null if ``model_file`` is a whole path."""
     model_file: str | None = None
-    """Which ``*.gguf``, if the weights have several; or the absolute path of any GGUF."""
+    """Which ``*.gguf``, if the weights have several; or the path of any GGUF."""
     updates: str | None = None
     """Folder or URL with updates of the weights (docs/updates.md), used while people talk."""
     adapters: tuple[LoraAdapter, ...] = ()
     """LoRA adapters for these weights, all in use at once."""
     mmproj: str | None = None
     """The GGUF that lets the model see pictures (its name mostly begins with mmproj): a file in the
-    weights, or an absolute path. null: the model does not see pictures."""
+    weights, or a path. null: the model does not see pictures."""
     image_tokens: int = Field(default=512, ge=16, le=4096)
     """Most tokens per picture, for models that see large pictures in more detail. Higher is slower
     and leaves less room for words."""
