@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from app.access.file import AccessFile
 from app.compose import require_sdk
 from app.doctor.choices import choice_warnings, language_warnings
 from app.doctor.hardware import check_hardware
@@ -32,8 +33,9 @@ from app.models.weights import WeightsCache
 from app.people.file import PeopleFile, model_digest
 from app.server.discovery import is_loopback
 from app.server.local_key import key_for
+from app.server.tls import tls_from_files
 from app.settings.load import load_settings
-from app.settings.model import NeedsSettings, ServerSettings, Settings
+from app.settings.model import NeedsSettings, ServerSettings, Settings, TlsFiles
 from app.settings.tools import ToolSettings
 from app.setup.computer import own_instructions, space, usable_cores
 from app.setup.finding import Check
@@ -83,6 +85,7 @@ def examine(
     checks += check_wake(settings)
     checks += check_servers(settings, specs)
     checks += check_tool_servers(settings.tools, setup)
+    checks += check_access(settings, environ)
     checks += check_people(settings, environ)
     gpus = find_gpus()
     checks += check_choices(settings, gpus)
@@ -126,6 +129,16 @@ def check_engine(spec: AnyEngineSpec, setup: str = "reachy-voice setup") -> Chec
         fix = f"Run: {setup}" if ours else error.fix
         return Check(name, "fail", f"{spec.name}: {error.why}", fix)
     return Check(name, "ok", spec.name)
+
+
+def check_access(settings: Settings, environ: Mapping[str, str]) -> Iterator[Check]:
+    """Only a problem is reported, with which the server does not start."""
+    try:
+        AccessFile(settings.paths.access(environ)).read()
+        if isinstance(settings.server.tls, TlsFiles):
+            tls_from_files(settings.server.tls)
+    except ConfigError as error:
+        yield Check("access", "fail", f"{error.what}: {error.why}", error.fix)
 
 
 def check_people(settings: Settings, environ: Mapping[str, str]) -> Iterator[Check]:
@@ -179,7 +192,10 @@ def check_wake(settings: Settings) -> Iterator[Check]:
 def check_choices(settings: Settings, gpus: Gpus) -> Iterator[Check]:
     """Which profile fits this machine, and whether the chosen engines fit together."""
     yield Check("profile", "ok", advice(judge(this_machine(gpus))))
-    catalogue = Catalogue.load(settings.paths.catalogue)
+    try:
+        catalogue = Catalogue.load(settings.paths.catalogue)
+    except ConfigError:
+        return  # the check of the weights says so
     for warning in language_warnings(settings, catalogue):
         yield Check("language", "warn", warning)
     for warning in choice_warnings(settings, catalogue):

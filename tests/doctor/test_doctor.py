@@ -108,6 +108,22 @@ def test_an_unknown_catalogue_entry(empty_cache: dict[str, str]) -> None:
     assert_fails(checks["weights"], "silero-vda", "silero-vad")
 
 
+def test_a_catalogue_that_cannot_be_read_is_one_finding(empty_cache: dict[str, str]) -> None:
+    checks = by_name(examine(None, ["paths.catalogue=/no.yaml"], empty_cache))
+    assert_fails(checks["weights"], "/no.yaml does not exist", "Check the path")
+    assert "port" in checks
+
+
+def test_what_keeps_all_clients_out(empty_cache: dict[str, str], tmp_path: Path) -> None:
+    tls = "server.tls={certificate: /no.pem, key: /no.key}"
+    check = by_name(examine(None, [tls], empty_cache))["access"]
+    assert_fails(check, "TLS cannot use /no.pem", "Set server.tls")
+    (tmp_path / "access.json").write_text("{")
+    file = f"paths.access_file={tmp_path}/access.json"
+    check = by_name(examine(None, [file], empty_cache))["access"]
+    assert_fails(check, "The list of who may connect cannot be understood", "access.json")
+
+
 def test_a_missing_extra() -> None:
     build: Any = None
     spec = EngineSpec(
