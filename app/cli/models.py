@@ -149,9 +149,10 @@ def verify(
     names: NamesArgument = None, config: ConfigOption = None, overrides: SetOption = None
 ) -> None:
     """Hash the weights that are here (or NAMES) and compare them with the catalogue."""
-    cache = open_cache(load_settings(config, overrides or ()).settings)
-    entries = cache.catalogue.entries
-    targets = names or [name for name in entries if cache.state(name) != "absent"]
+    settings = load_settings(config, overrides or ()).settings
+    cache = open_cache(settings)
+    here = [name for name in cache.catalogue.entries if cache.state(name) != "absent"]
+    targets = names or here or settings.weights()
     wrong = {name: what for name, what in cache.verify(targets).items() if what}
     for name in targets:
         typer.echo(f"{name}: {wrong.get(name, 'OK')}")

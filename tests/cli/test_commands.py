@@ -126,6 +126,12 @@ def test_models_pull_verify_rm(run: Run, own: list[str], tmp_path: Path) -> None
     assert lines(run("models", "rm", "silero-vad")) == ["0.0 MB freed"]
 
 
+def test_models_verify_without_any_names_those_in_use(run: Run) -> None:
+    result = run("models", "verify")
+    assert "piper-joe: not here" in result.output
+    assert "models pull silero-vad" in failure(result, WeightsError)
+
+
 def test_models_pull_fetches_what_the_settings_need(run: Run) -> None:
     options = ["--set", "turn.engine=silence", "--set", "llm.weights=gone", "--offline"]
     assert "no weights called 'gone'" in failure(run("models", "pull", *options), WeightsError)
