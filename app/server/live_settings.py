@@ -121,7 +121,9 @@ _ENGINES = frozenset(map(str, CORE))
 
 
 def _resolved(loaded: LoadedSettings) -> frozenset[Path]:
-    return frozenset(file.resolve() for file in loaded.files)
+    """Also the owner's file that may come, where its folder can be watched."""
+    own = [loaded.own] if loaded.own and loaded.own.parent.is_dir() else []
+    return frozenset(file.resolve() for file in (*loaded.files, *own))
 
 
 def _log_step(step: str) -> None:

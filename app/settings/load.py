@@ -54,7 +54,7 @@ def load_settings(
     merged = with_persona(_absolute_paths(merged), trees[0], config_dir() / "personas")
     settings = check(merged)
     origins = {key: leaf.origin for key, leaf in leaves(merged) if key != EXTENDS}
-    return LoadedSettings(settings, origins, tuple(files))
+    return LoadedSettings(settings, origins, tuple(files), own)
 
 
 # --- files -------------------------------------------------------------------------------------

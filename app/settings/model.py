@@ -404,3 +404,5 @@ class LoadedSettings:
     """Dotted key -> ``config/default.yaml:12``, ``environment NAME``, ``--set``, ..."""
     files: tuple[Path, ...]
     """The YAML files that were read, weakest first."""
+    own: Path | None = None
+    """The owner's settings file, if it is read whenever it is there."""

@@ -82,10 +82,10 @@ def logged() -> Iterator[WatchedLog]:
 
 @asynccontextmanager
 async def running(
-    file: Path, cache: WeightsCache, *, room: bool = True, **follows: float
+    file: Path | None, cache: WeightsCache, *, room: bool = True, **follows: float
 ) -> AsyncIterator[Running]:
     def load(more: Sequence[str]) -> LoadedSettings:
-        return load_settings(str(file), more)
+        return load_settings(str(file) if file else None, later=more)
 
     loaded = await asyncio.to_thread(load, ())
     assistant = await asyncio.to_thread(Assistant, loaded.settings, cache)
@@ -287,6 +287,28 @@ async def test_editing_the_file_replaces_the_changed_engines(
         await logged.until("in place")
         assert level() == 1000
         assert (await turn(app, 2))[2] == {1000}
+
+
+async def test_a_file_that_comes_goes_and_comes_back_is_followed(
+    settings_file: Path,
+    cache: WeightsCache,
+    logged: WatchedLog,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    for kind in Kind:
+        monkeypatch.setenv(f"REACHY_VOICE__{kind.upper()}__ENGINE", "small")
+    file = tmp_path / "config/reachy-voice/settings.yaml"
+    await asyncio.to_thread(file.parent.mkdir, parents=True)
+    async with running(None, cache) as server:
+        for level in (2000, 3000):
+            await asyncio.to_thread(file.write_text, f"tts: {{engine: small, level: {level}}}")
+            await logged.until("in place")
+            assert server.assistant.settings.tts.level == level  # type: ignore[attr-defined]
+            await asyncio.to_thread(file.unlink)
+            await logged.until("in place")
+            assert server.assistant.settings.tts.level == 1000  # type: ignore[attr-defined]
 
 
 async def test_a_command_asks_the_running_server(settings_file: Path, cache: WeightsCache) -> None:
