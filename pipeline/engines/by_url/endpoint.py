@@ -20,6 +20,7 @@ from pipeline.engines.by_url.exchange import MOST_ERROR_BYTES, HttpExchange
 from pipeline.engines.by_url.failures import (
     ConnectionLoss,
     EngineAddress,
+    Misconfiguration,
     ServerLoading,
     ServerTimeout,
     complaint_of_bytes,
@@ -215,8 +216,8 @@ class Endpoint:
         if "retry-after" in headers:
             says = replace(says, retry_s=retry_after_s(headers["retry-after"]))
         error = refusal(self.place, says, private)
-        if status == 503 or isinstance(error, ServerLoading):
-            self._doubt(error)
-        elif status == 404:  # it may have another model now
+        if status == 404:  # it may have another model now
             self._doubt(None)
+        elif status == 503 or isinstance(error, ServerLoading | Misconfiguration):
+            self._doubt(error)
         return error

@@ -67,8 +67,8 @@ class UrlEngine:
         self._doubtful = False
         """Whether a request has failed since the last probe."""
         self._looked_at = 0.0
-        self._serves_unlisted = False
-        """Whether the server has served a model that it does not list."""
+        self._unproved = False
+        """Whether only a request can tell that the server serves us."""
         self.problem = "is starting"
 
     @property
@@ -156,8 +156,10 @@ class UrlEngine:
                 if self.endpoint.busy and self.server.loaded is False:
                     raise loading(self.place)
                 if not (self.endpoint.busy and self.endpoint.loading):  # else that request tells
-                    if self.problem or (self.server.missing and not self._serves_unlisted):
+                    gone = self.problem is not None
+                    if gone or self._unproved:
                         await self._load_model()
+                    if gone:
                         log.info("the %s engine is back", self.name)
                     return
             except ServerLoading as error:
@@ -177,11 +179,12 @@ class UrlEngine:
             looks += 1
 
     async def _look(self, *, just_used: bool = False) -> None:
-        self._doubtful = False
+        self._doubtful, before = False, self.server
         try:
             self.server = await probe(
-                self.place, self.options, self._pool, self.server, just_used=just_used
+                self.place, self.options, self._pool, before, just_used=just_used
             )
+            self._unproved |= bool(self.server.missing and not before.missing)
         finally:
             self._looked_at = asyncio.get_running_loop().time()
         self.endpoint.limit(self.server.slots)
@@ -189,7 +192,8 @@ class UrlEngine:
     async def _load_model(self) -> None:
         """Load the model; the engine is then ready. Raises ``Unreachable``, ``ServerTimeout`` and
         ``Misconfiguration``; other errors are left to later requests."""
-        if self.server.missing or (self.options.warm_up and self.server.family is not OPENAI):
+        warms_up = self.options.warm_up and self.server.family is not OPENAI
+        if warms_up or self._unproved or self.server.missing:
             await self.use_model()
             # Some report the context size only for a loaded model.
             await self._look(just_used=True)
@@ -198,7 +202,8 @@ class UrlEngine:
     async def use_model(self) -> None:
         """Make one small request. Raises the same errors; ``Misconfiguration`` also if the server
         neither lists nor serves the model."""
-        self.problem = "its server is loading the model"
+        if not self._unproved:
+            self.problem = "its server is loading the model"
         self.endpoint.problem = None  # for this one request
         self.endpoint.patience_s = LOADING_S
         missing = self.server.missing
@@ -216,13 +221,13 @@ class UrlEngine:
                 raise
             log.warning("the %s engine was not warmed up: %s", self.name, error)
         else:
-            self._serves_unlisted = missing is not None
             if missing:
                 name = self.options.model
                 log.warning("%s does not list the model %r, but serves it", self.place.who, name)
         finally:
             self.endpoint.patience_s = self.options.first_s
             self._wake.clear()  # a refusal must not cause the next request at once
+        self._unproved = False
 
     async def _keep_warm(self) -> None:
         """With ``keep_warm``, make the server use its model if nothing else did lately."""
@@ -250,10 +255,12 @@ class UrlEngine:
 
     def _doubt(self, error: EngineError | None) -> None:
         """A request got no answer, or none yet: probe at once. ``error``: set if the server is
-        gone."""
-        if error and not self._closing:
+        gone, or refuses what a probe may be allowed."""
+        refused = isinstance(error, Misconfiguration)
+        self._unproved |= refused or self.server.missing is not None
+        if error and not refused and not self._closing:
             self._note_absence(error)
-        self._doubtful, self._serves_unlisted = True, False
+        self._doubtful = True
         self._wake.set()
 
     # -- when

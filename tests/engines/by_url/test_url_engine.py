@@ -207,6 +207,37 @@ async def test_a_model_that_disappears_is_missed_until_it_is_back(
         await answer(engine)
 
 
+@pytest.mark.parametrize("status", [401, 403])
+@pytest.mark.parametrize("check", ["models", None])
+async def test_a_refusal_that_no_probe_sees_is_noticed(
+    impatient: None, status: int, check: str | None
+) -> None:
+    """As of a key that has been revoked, where anybody may list the models."""
+    far = FarServer("vllm")
+    async with serving(far), running(Kind.LLM, CHAT, far.url, model="qwen3", check=check) as engine:
+        far.moods["/v1/chat/completions"] = [problem(status, {"error": "no"})] * 999
+        with pytest.raises(EngineError, match=f"HTTP {status}, no"):
+            await answer(engine)
+        async with asyncio.timeout(10):
+            while f"HTTP {status}" not in (engine.problem or ""):
+                await far.until_asked("/v1/chat/completions")
+        far.moods.clear()
+        await engine.ready.wait()
+        await answer(engine)
+
+
+async def test_a_refusal_of_one_request_leaves_it_ready(impatient: None) -> None:
+    """As of a picture that the model cannot see."""
+    far = FarServer("vllm")
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        far.moods["/v1/chat/completions"] = [problem(403, {"error": "no image input"})]
+        with pytest.raises(EngineError):
+            await answer(engine)
+        await far.until_asked("/v1/models")
+        await answer(engine)
+        await engine.ready.wait()
+
+
 @SEVERAL
 async def test_a_model_that_is_no_longer_listed_but_served_stays_ready(
     impatient: None, server: Any
