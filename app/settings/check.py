@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any, get_args, get_origin
@@ -21,6 +22,18 @@ log = logging.getLogger("reachy_voice.settings")
 
 EXTENDS = "extends"
 """The one top-level key that is not a setting."""
+
+
+_ADVICE = defaultdict(
+    str,
+    empty="; remove it to have the default",
+    bool_type="; write true or false",
+    tuple_type="; write a list, as in [a, b]",
+    string_type="; write text, in quotes",
+    dict_type="; write keys and values",
+    model_type="; write keys and values",
+)
+"""What to do, by pydantic's type of error."""
 
 
 class SettingsError(ConfigError):
@@ -131,7 +144,8 @@ def _problem(
         message = "holds text that is not valid UTF-8"
     silent = garbled or isinstance(error["input"], dict) or _hidden(models[name], loc)
     got = "" if silent else f", not {json.dumps(error['input'])}"
-    return f"{origin_of(section, loc)}: {key}: {message[0].lower()}{message[1:]}{got}"
+    advice = _ADVICE["empty" if error["input"] is None else error["type"]]
+    return f"{origin_of(section, loc)}: {key}: {message[0].lower()}{message[1:]}{got}{advice}"
 
 
 def _hidden(model: type[BaseModel], loc: tuple[int | str, ...]) -> bool:

@@ -295,6 +295,11 @@ def test_the_cache_follows_xdg() -> None:
         ),
         ("tts:", "my.yaml:1: tts must name its engine"),
         ("stt: {engine: monshine}", "Did you mean 'moonshine'?"),
+        ("server: {console: off}", 'not "off"; write true or false'),
+        ("access: {addresses: 10.0.0.7}", 'not "10.0.0.7"; write a list, as in [a, b]'),
+        ("conversation: {instructions: 7}", "not 7; write text, in quotes"),
+        ("tools: {mcp: [a]}", "tools.mcp: input should be an object; write keys and values"),
+        ("server:\n  port:", "server.port: input should be a valid integer, not null; remove it"),
         (
             "endpointing:\n  clear_wait_ms: 600",
             "endpointing: the waits must rise: clear_wait_ms, likely_wait_ms, unsure_wait_ms",
