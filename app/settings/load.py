@@ -82,7 +82,9 @@ def resolve(name: str, directory: Path | None = None) -> Path:
     if "/" in name or os.sep in name or name.endswith((".yaml", ".yml")):
         path = (directory or Path.cwd()) / Path(name).expanduser()
         if not path.is_file():
-            raise ConfigError(f"{label(path)} does not exist", fix="Check the path")
+            is_profile = path.stem in profile_names()
+            fix = f"Did you mean the profile {path.stem}?" if is_profile else "Check the path"
+            raise ConfigError(f"{label(path)} does not exist", fix=fix)
         return path.resolve()
     if name == DEFAULT:
         return config_dir() / "default.yaml"

@@ -373,6 +373,7 @@ def test_a_missing_profile_is_an_error(write: Write) -> None:
 def test_a_profile_is_chosen_by_files_and_the_command_alone() -> None:
     says = "extends stands in files only. Use --config PROFILE"
     assert says in error(None, "extends=remote")
+    assert "espeak.yaml does not exist. Did you mean the profile espeak?" in error("espeak.yaml")
     assert says in error(None, REACHY_VOICE__EXTENDS="remote")
 
 
