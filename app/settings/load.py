@@ -166,7 +166,8 @@ def _put(tree: Branch, keys: Sequence[str], value: object, origin: str) -> None:
         if not isinstance(child, Branch):
             child = tree.children[key] = Branch(origin)
         tree = child
-    tree.children[keys[-1]] = _node(value, origin)
+    node, below = _node(value, origin), tree.children.get(keys[-1])
+    tree.children[keys[-1]] = node if keys[0] in list(Kind) else _merge(below, node)
 
 
 def _node(value: object, origin: str) -> Node:

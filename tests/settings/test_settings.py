@@ -197,6 +197,13 @@ def test_a_whole_section_can_be_set_at_once() -> None:
     assert settings.turn.model_dump()["probability"] == 0.5
 
 
+def test_a_section_that_is_set_at_once_keeps_what_was_set_before() -> None:
+    server = load(None, "server.port=9", "server={max_sessions: 3}").settings.server
+    assert (server.port, server.max_sessions) == (9, 3)
+    turn = load(None, "turn.engine=smart-turn", "turn={engine: silence, probability: 0.5}")
+    assert turn.settings.turn.model_dump()["probability"] == 0.5
+
+
 def test_swapping_an_engine_changes_the_needed_weights() -> None:
     assert "smart-turn-v3.2" in load().settings.weights()
     assert "smart-turn-v3.2" not in load(None, "turn.engine=silence").settings.weights()
@@ -288,6 +295,11 @@ def test_the_cache_follows_xdg() -> None:
         ("server:\n  <<: {prot: 1}", "my.yaml:1: server.prot is not a known key"),
         ("server: !!omap [prot: 1]", "my.yaml:1: server.prot is not a known key"),
         ("server: 3", "my.yaml:1: server must be a section with keys (host, port,"),
+        ("server: {console: off}", 'not "off"; write true or false'),
+        ("access: {addresses: 10.0.0.7}", 'not "10.0.0.7"; write a list, as in [a, b]'),
+        ("conversation: {instructions: 7}", "not 7; write text, in quotes"),
+        ("tools: {mcp: [a]}", "tools.mcp: input should be an object; write keys and values"),
+        ("server:\n  port:", "server.port: input should be a valid integer, not null; remove it"),
         ("server:\n  tls:\n    key: a.pem", "my.yaml:2: server.tls.certificate: field required"),
         (
             "server:\n  tls: {certificate: a, key: b,\n    keyfile: c}",
@@ -295,11 +307,6 @@ def test_the_cache_follows_xdg() -> None:
         ),
         ("tts:", "my.yaml:1: tts must name its engine"),
         ("stt: {engine: monshine}", "Did you mean 'moonshine'?"),
-        ("server: {console: off}", 'not "off"; write true or false'),
-        ("access: {addresses: 10.0.0.7}", 'not "10.0.0.7"; write a list, as in [a, b]'),
-        ("conversation: {instructions: 7}", "not 7; write text, in quotes"),
-        ("tools: {mcp: [a]}", "tools.mcp: input should be an object; write keys and values"),
-        ("server:\n  port:", "server.port: input should be a valid integer, not null; remove it"),
         (
             "endpointing:\n  clear_wait_ms: 600",
             "endpointing: the waits must rise: clear_wait_ms, likely_wait_ms, unsure_wait_ms",
@@ -366,6 +373,7 @@ def test_files_without_settings_are_errors(write: Write, tmp_path: Path) -> None
 
 def test_a_missing_profile_is_an_error(write: Write) -> None:
     assert "Did you mean 'espeak'?" in error("espaek")
+    assert "espeak.yaml does not exist. Did you mean the profile espeak?" in error("espeak.yaml")
     assert "my.yaml:2: There is no profile called 'nope'" in error(write("\nextends: nope"))
     assert "my.yaml:1: extends must be" in error(write("extends: [a, b]"))
 
@@ -373,7 +381,6 @@ def test_a_missing_profile_is_an_error(write: Write) -> None:
 def test_a_profile_is_chosen_by_files_and_the_command_alone() -> None:
     says = "extends stands in files only. Use --config PROFILE"
     assert says in error(None, "extends=remote")
-    assert "espeak.yaml does not exist. Did you mean the profile espeak?" in error("espeak.yaml")
     assert says in error(None, REACHY_VOICE__EXTENDS="remote")
 
 
