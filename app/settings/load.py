@@ -45,7 +45,7 @@ def load_settings(
     Raises ``ConfigError`` (or its subclass ``SettingsError``, which lists every problem).
     """
     own = None if path_or_profile else owners_file(environ)
-    files = _chain(own if own and own.is_file() else resolve(path_or_profile or DEFAULT))
+    files = _chain(own if own and _is_there(own) else resolve(path_or_profile or DEFAULT))
     trees = [read_tree(path, display_name(path)) for path in files]
     trees += [_environment(environ), _overrides(overrides), _overrides(later)]
     merged = Branch(origin="settings")
@@ -55,6 +55,17 @@ def load_settings(
     settings = check(merged)
     origins = {key: leaf.origin for key, leaf in leaves(merged) if key != EXTENDS}
     return LoadedSettings(settings, origins, tuple(files), own)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether anything has this name: a link to nowhere, or a folder, is a mistake to be told."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
 
 
 # --- files -------------------------------------------------------------------------------------

@@ -384,6 +384,17 @@ def test_a_profile_is_chosen_by_files_and_the_command_alone() -> None:
     assert says in error(None, REACHY_VOICE__EXTENDS="remote")
 
 
+def test_an_owners_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    own = tmp_path / "reachy-voice/settings.yaml"
+    own.mkdir(parents=True)
+    assert "settings.yaml cannot be read" in error(XDG_CONFIG_HOME=str(tmp_path))
+    own.rmdir()
+    own.symlink_to("nowhere.yaml")
+    assert "nowhere.yaml does not exist" in error(XDG_CONFIG_HOME=str(tmp_path))
+    own.unlink()
+    assert load(XDG_CONFIG_HOME=str(tmp_path)).settings == load().settings
+
+
 def test_circular_profiles_are_an_error(write: Write) -> None:
     write("extends: ./my.yaml", "other.yaml")
     assert "my.yaml -> other.yaml -> my.yaml" in error(write("extends: ./other.yaml"))
