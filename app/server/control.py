@@ -39,15 +39,18 @@ def talk_socket_path(environ: Mapping[str, str]) -> Path:
 
 
 def socket_path(port: int, environ: Mapping[str, str]) -> Path:
-    """The socket of the server on that port. Raises ``ConfigError`` if its folder is another
-    user's."""
+    """The socket of the server on that port. Raises ``ConfigError`` if its folder is not ours."""
     base = environ.get("XDG_RUNTIME_DIR")
     if base:
         folder = Path(base) / "reachy-voice"
     else:
         folder = Path(tempfile.gettempdir()) / f"reachy-voice-{os.getuid()}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.lstat()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.lstat()
+    except OSError as error:  # as after `su`, which keeps the variable
+        fix = "Set XDG_RUNTIME_DIR to a folder of yours, or unset it"
+        raise ConfigError(f"{folder} cannot be used", why=str(error), fix=fix) from error
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise ConfigError(
             f"{folder} cannot be used",
@@ -187,14 +190,15 @@ def request(path: Path, asked: Mapping[str, Any]) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(str(path))
-        except (FileNotFoundError, ConnectionRefusedError) as error:
+        except OSError as error:
             what, fix = "`reachy-voice talk` does not run on this machine", "Start it"
             if path.stem.isdigit():
                 what = "No server of yours runs on this machine at that port"
                 fix = _another(path) or (
                     "Start it with `reachy-voice serve`, or name its settings with --config"
                 )
-            raise NotRunning(what, why=f"nothing answers at {path}", fix=fix) from error
+            why = f"nothing answers at {path}: {error.strerror or error}"
+            raise NotRunning(what, why=why, fix=fix) from error
         connection.sendall(json.dumps(asked).encode() + b"\n")
         yield connection
 

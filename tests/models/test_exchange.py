@@ -417,6 +417,14 @@ def test_a_folder_of_another_user_is_not_used(tmp_path: Path) -> None:
         socket_path(1, {"XDG_RUNTIME_DIR": str(tmp_path)})
 
 
+def test_a_runtime_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"Not a directory.* Set XDG_RUNTIME_DIR to a folder"):
+        socket_path(1, {"XDG_RUNTIME_DIR": str(tmp_path / "file")})
+    with pytest.raises(NotRunning, match="path too long"):
+        ask(tmp_path / ("x" * 110) / "1.sock", {}, print)
+
+
 def test_memory_is_checked_on_the_engines_device(
     cache: WeightsCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
