@@ -7,6 +7,7 @@ file is named, the owner's own settings file is read, if there is one.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,12 +17,14 @@ from typing import Any
 
 from app.root import ROOT
 from app.settings.check import EXTENDS, check
-from app.settings.model import LoadedSettings
+from app.settings.model import LoadedSettings, Settings
 from app.settings.personas import with_persona
 from app.settings.yaml_tree import Branch, Leaf, Node, label, leaves, parse_value, plain, read_tree
 from app.setup.place import owners_file
 from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError
+
+log = logging.getLogger("reachy_voice.settings")
 
 ENVIRONMENT_PREFIX = "REACHY_VOICE__"
 DEFAULT = "default"
@@ -147,6 +150,10 @@ def _base(path: Path) -> Path:
 def _environment(environ: Mapping[str, str]) -> Branch:
     tree = Branch(origin="environment")
     for name in sorted(environ):
+        before, _, rest = name.partition(ENVIRONMENT_PREFIX[:-1])
+        section = rest.partition("_")[0]
+        if not before and section.lower() in Settings.model_fields:
+            log.warning("%s is not read: write %s%s__...", name, ENVIRONMENT_PREFIX, section)
         if name.startswith(ENVIRONMENT_PREFIX):
             keys = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
             origin = f"environment {name}"

@@ -168,6 +168,17 @@ def test_other_variables_are_ignored() -> None:
     assert load(None, REACHY_VOICE_OFFLINE="1", REACHY="x").settings == load().settings
 
 
+@pytest.mark.parametrize("name", ["REACHY_VOICE_SERVER__PORT", "REACHY_VOICE_SERVER_PORT"])
+def test_a_variable_with_one_underscore_too_few_is_a_warning(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert load(None, **{name: "9"}).settings == load().settings
+    assert f"{name} is not read: write REACHY_VOICE__SERVER__..." in caplog.text
+    caplog.clear()
+    load(None, REACHY_VOICE__SERVER__PORT="9", SERVER_PORT="9", REACHY_VOICE_API_KEY="x")
+    assert not caplog.text
+
+
 def test_naming_another_engine_starts_its_section_afresh(write: Write) -> None:
     path = write("turn: {engine: silence, probability: 0.25}")
     assert load(path).settings.turn.model_dump()["probability"] == 0.25
