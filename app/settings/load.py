@@ -247,7 +247,7 @@ def _absolute_paths(tree: Branch) -> Branch:
         for key, leaf in section.children.items():
             if not (isinstance(leaf, Leaf) and isinstance(leaf.value, str) and leaf.directory):
                 continue
-            if section in of_paths or _is_path(section, key, leaf.value):
+            if section in of_paths or (leaf.value and _is_path(section, key, leaf.value)):
                 path = str(leaf.directory / Path(leaf.value).expanduser())
                 section.children[key] = Leaf(path, leaf.origin, leaf.directory)
     llm = tree.children.get(Kind.LLM)

@@ -246,8 +246,8 @@ def test_a_model_starts_at_its_file(write: Write, tmp_path: Path, text: str, pat
 def test_updates_are_a_folder_or_a_url(write: Write, tmp_path: Path) -> None:
     path = write("llm: {updates: new}", "deeper/my.yaml")
     assert load(path).settings.llm.model_dump()["updates"] == str(tmp_path / "deeper/new")
-    url = "https://my.host/updates/index.json"
-    assert load(None, f"llm.updates={url}").settings.llm.model_dump()["updates"] == url
+    for text in ("https://my.host/updates/index.json", ""):
+        assert load(write(f"llm: {{updates: '{text}'}}")).settings.llm.updates == text
 
 
 def test_the_cache_follows_xdg() -> None:
