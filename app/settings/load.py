@@ -94,7 +94,7 @@ def profile_names() -> list[str]:
 def resolve(name: str, directory: Path | None = None) -> Path:
     """The file that a profile name or a path (from ``directory``) means."""
     if "/" in name or os.sep in name or name.endswith((".yaml", ".yml")):
-        path = (directory or Path.cwd()) / Path(name).expanduser()
+        path = (directory or Path.cwd()) / os.path.expanduser(name)
         if not path.is_file():
             is_profile = path.stem in profile_names()
             fix = f"Did you mean the profile {path.stem}?" if is_profile else "Check the path"
@@ -248,7 +248,7 @@ def _absolute_paths(tree: Branch) -> Branch:
             if not (isinstance(leaf, Leaf) and isinstance(leaf.value, str) and leaf.directory):
                 continue
             if section in of_paths or (leaf.value and _is_path(section, key, leaf.value)):
-                path = str(leaf.directory / Path(leaf.value).expanduser())
+                path = str(leaf.directory / os.path.expanduser(leaf.value))
                 section.children[key] = Leaf(path, leaf.origin, leaf.directory)
     llm = tree.children.get(Kind.LLM)
     if isinstance(llm, Branch) and isinstance(adapters := llm.children.get("adapters"), Leaf):
@@ -268,7 +268,7 @@ def _absolute_adapters(leaf: Leaf) -> Leaf:
     def absolute(adapter: Any) -> Any:
         if not isinstance(adapter, dict) or not isinstance(adapter.get("path"), str):
             return adapter  # not valid, as the check will say
-        return {**adapter, "path": str(directory / Path(adapter["path"]).expanduser())}
+        return {**adapter, "path": str(directory / os.path.expanduser(adapter["path"]))}
 
     directory = leaf.directory or Path()
     values = leaf.value if isinstance(leaf.value, list) else None

@@ -234,6 +234,7 @@ def test_paths_start_at_their_file(write: Write, tmp_path: Path) -> None:
         ("weights: null, model_file: models/a.gguf", "{here}/deeper/models/a.gguf"),
         ("weights: null, model_file: a.gguf", "{here}/deeper/a.gguf"),
         ("model_file: ./a.gguf", "{here}/deeper/a.gguf"),
+        ("model_file: ~nobody-here/a.gguf", "{here}/deeper/~nobody-here/a.gguf"),
         ("model_file: a.gguf", "a.gguf"),
         ("weights: null, model_file: /a.gguf", "/a.gguf"),
     ],
@@ -380,6 +381,7 @@ def test_files_without_settings_are_errors(write: Write, tmp_path: Path) -> None
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
     assert "Save it as UTF-8" in error(str(tmp_path / "binary.yaml"))
     assert "gone.yaml does not exist" in error("gone.yaml")
+    assert "gone.yaml does not exist" in error("~nobody-here/gone.yaml")
 
 
 def test_a_missing_profile_is_an_error(write: Write) -> None:
