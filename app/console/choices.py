@@ -22,6 +22,7 @@ from app.models.weights import WeightsCache
 from app.settings.load import profile_names
 from app.settings.model import Settings
 from pipeline.audio import Pcm
+from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.registry import (
     CORE,
     AnyEngineSpec,
@@ -104,6 +105,9 @@ class Choices:
                 why="memory has no room for both",
                 fix="Use it, and try it then",
             )
+        if isinstance(settings.tts, UrlOptions):  # nobody waits minutes for a server to start
+            at_once = settings.tts.model_copy(update={"start_s": 0.0})
+            settings = settings.model_copy(update={"tts": at_once})
         try:
             ((pcm, rate),) = await synthesize_alone(settings, self._cache, [SENTENCE])
         except* ReachyVoiceError as errors:

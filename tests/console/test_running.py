@@ -25,6 +25,7 @@ from app.settings.load import load_settings
 from app.settings.model import Settings
 from pipeline.engines.registry import AnyEngineSpec
 from pipeline.errors import EngineError, MissingExtra
+from tests.support.far_server import free_port
 from tests.support.scripted_server import (
     Serve,
     Served,
@@ -372,3 +373,14 @@ async def test_a_missing_voice_is_reported_with_advice(serving: Serve, offer: Of
     answer = await post(served, "models/try", {"profile": "cpu-plus"})
     assert answer.status_code == 400
     assert "piper-ljspeech-high" in answer.json()["error"]["message"]
+
+
+async def test_a_voice_behind_a_url_where_nobody_is_is_not_waited_for(
+    serving: Serve, offer: Offer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"http://127.0.0.1:{free_port()}/v1"
+    monkeypatch.setenv("REACHY_VOICE__TTS", f"{{engine: openai-speech, url: '{address}'}}")
+    served = await serving(console=offer.running)
+    answer = await post(served, "models/try", {})
+    assert answer.status_code == 400
+    assert f"server at {address} cannot be reached" in answer.json()["error"]["message"]
