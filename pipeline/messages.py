@@ -23,15 +23,15 @@ class Image:
 class Message:
     """One message of a prompt. ``tool_calls`` are OpenAI-style function calls, as plain data; their
     arguments are text, which a client may have left broken. ``images``: in order; an engine that
-    cannot see may ignore them. ``words``: what the user said, without the notes that the prompt
-    adds: who speaks, and when."""
+    cannot see may ignore them. ``words``: what the user said, message by message, without the
+    notes that the prompt adds: who speaks, and when."""
 
     role: Role
     content: str
     tool_calls: tuple[Mapping[str, Any], ...] = ()
     tool_call_id: str = ""
     images: tuple[Image, ...] = ()
-    words: str = field(default="", compare=False)
+    words: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

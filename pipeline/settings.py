@@ -212,9 +212,10 @@ def with_inventions(lexicons: Sequence[Lexicon], own: Lexicon) -> Lexicon:
 Accept = Literal["everyone", "known", "front"]
 """Whom the robot answers: everyone, people whose voices it knows, or people in front of it."""
 
-Rule = Callable[[str, str, Collection[str]], tuple[str, str] | None]
-"""Takes the user's words, their language (empty: unknown), and the names of the tools that the
-model knows. Returns the tool that is plainly meant and its arguments as JSON; ``None``: no tool."""
+Rule = Callable[[Sequence[str], str, Collection[str]], tuple[str, str] | None]
+"""Takes what the user said since the last answer, message by message, its language (empty:
+unknown), and the names of the tools that the model knows. Returns the tool that is plainly meant
+and its arguments as JSON; ``None``: no tool."""
 
 
 @dataclass(frozen=True, slots=True)

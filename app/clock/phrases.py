@@ -19,6 +19,8 @@ Call = tuple[str, str]
 Tokens = list[tuple[str, str]]
 """Each word, as the user said it and with digits."""
 MOST_CHARS = 300
+MOST_TOGETHER = 8
+"""Most messages in a row that may be one request."""
 UNCLEAR = "unclear"
 """The tool for requests about timers that are not understood."""
 
@@ -170,13 +172,15 @@ class PlainRequests:
         self._calls = calls
         self._now = now
 
-    def __call__(self, text: str, language: str, tools: Collection[str]) -> Call | None:
-        """The call that ``text`` asks for. With ``tools`` for times, requests that no rule
-        understands are left to the model."""
+    def __call__(self, texts: Sequence[str], language: str, tools: Collection[str]) -> Call | None:
+        """The call that the last of ``texts`` asks for, with those before it or alone. With
+        ``tools`` for times, requests that no rule understands are left to the model."""
         now = datetime.fromtimestamp(self._now())
         known = [language] if language in self._tables else self._usual
-        texts = dict.fromkeys((text, self._calls.without(text)))
-        found = [self._phrases(each).call(t, now) for t in texts for each in known]
+        texts = texts[-MOST_TOGETHER:]
+        ends = (" ".join(texts[first:]) for first in range(len(texts)))
+        forms = dict.fromkeys(form for end in ends for form in (end, self._calls.without(end)))
+        found = [self._phrases(each).call(form, now) for form in forms for each in known]
         call = min(filter(None, found), key=lambda call: call[0] == UNCLEAR, default=None)
         has_tools = any(re.search("timer|alarm|remind", tool) for tool in tools)
         return None if call and call[0] == UNCLEAR and has_tools else call

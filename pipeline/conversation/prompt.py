@@ -61,7 +61,7 @@ def prompt(instructions: str, items: Sequence[Item]) -> list[Message]:
         if message is None:
             continue
         if item.id in done:
-            message = replace(message, words="")
+            message = replace(message, words=())
         before = messages[-1] if messages else None
         if before is None or before.role != "user":
             last_speaker = None
@@ -188,7 +188,7 @@ def _message(item: Item) -> Message | None:
             text = item.text or (UNHEARD_SPEECH if unheard and item.role == "user" else "")
             if text and item.role == "assistant" and item.status == "incomplete":
                 text = f"{text.rstrip()}{CUT_OFF}"
-            words = text if item.role == "user" else ""
+            words = (text,) if item.role == "user" else ()
             return Message(item.role, text, images=_images(item), words=words) if text else None
         case FunctionCallItem():
             call = {

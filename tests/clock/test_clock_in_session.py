@@ -21,6 +21,7 @@ from app.root import ROOT
 from app.settings.languages import read_clock
 from pipeline.commands import CancelResponse, CreateResponse, ResponseOptions, SessionConfig
 from pipeline.engines.contract import ToolCall
+from pipeline.errors import EngineError
 from pipeline.events import ReplyAudio, ReplyFinished
 from pipeline.items import FunctionCallItem
 from pipeline.messages import Message, Tool, ToolChoice
@@ -118,17 +119,32 @@ def test_a_request_of_its_own_words_is_answered_once() -> None:
         (FIVE, "And thank you.", [300], "Hello."),
         ("Set a timer.", "For five minutes.", [300], IS_SET),
         ("What time is it", "in Rome?", [], "Hello."),
+        ("What is the weather?", FIVE, [300], IS_SET),
+        ("tell me a story", "Okay Nabu, set a timer for five minutes.", [300], IS_SET),
     ],
 )
 def test_words_that_follow_before_the_answer_is_heard(
     first: str, then: str, lengths: list[float], answer: str
 ) -> None:
-    """What was asked for is not done twice; what was not understood may be complete now."""
+    """What was asked for is not done twice; what was not understood may be complete now, or is
+    something else."""
     kitchen = Kitchen()
     acts = write(first), CreateResponse(), wait(0.05), CancelResponse(), write(then, "item_y")
     played = kitchen.play(*acts, CreateResponse(), wait(5), llm=ScriptedLlm(deltas=("Hello.",)))
     assert [each.length_s for each in kitchen.file.entries] == lengths
     assert said(played).endswith(answer)
+
+
+@pytest.mark.parametrize("gap_s", [0.6, 1.0, 2.2])
+def test_a_plain_request_after_a_question_that_was_not_answered(gap_s: float) -> None:
+    """The user goes on before anything is heard; or the answer fails, which is an apology."""
+    stt = ScriptedStt(("What is the weather?", FIVE))
+    for llm in (ScriptedLlm(first_s=9.0), ScriptedLlm(errors=[EngineError("broken")] * 3)):
+        kitchen = Kitchen()
+        stt.finished.clear()
+        played = kitchen.play(say(1), silence(gap_s), say(1), silence(6), stt=stt, llm=llm)
+        assert [each.length_s for each in kitchen.file.entries] == [300]
+        assert said(played).endswith(IS_SET)
 
 
 class SlowFile(MemoryFile):
@@ -218,9 +234,9 @@ def test_in_german() -> None:
     ],
 )
 def test_a_request_behind_a_call(said: str, language: str, name: str | None) -> None:
-    call = RULE(said, language, ("dance",))
+    call = RULE((said,), language, ("dance",))
     assert (call and call[0]) == name
-    call = RULE(said, language, ("add_reminder",))
+    call = RULE((said,), language, ("add_reminder",))
     assert (call and call[0]) == (None if name == "unclear" else name)
 
 

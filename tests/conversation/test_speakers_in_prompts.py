@@ -50,5 +50,6 @@ def test_the_users_words_exclude_the_notes() -> None:
     tom = AudioPart("Dad says: 9.", speaker="Tom")
     items = [MessageItem("1", "user", (tom,), at=0.0), said("Now.", "Anna"), ANSWER, typed("Two.")]
     messages = prompt("Be brief.", items)
-    assert [each.words for each in messages] == ["", "Dad says: 9. Now.", "", "Two."]
+    words = [each.words for each in messages]
+    assert words == [(), ("Dad says: 9.", "Now."), (), ("Two.",)]
     assert messages[1].content.endswith(".) Tom says: Dad says: 9. Anna says: Now.")

@@ -20,7 +20,7 @@ def joined(first: Message, second: Message, between: str) -> Message:
     start = len(first.content) + len(between)
     later_images = (replace(image, start=start + image.start) for image in second.images)
     content = f"{first.content}{between}{second.content}"
-    words = between.join(filter(None, (first.words, second.words)))
+    words = first.words + second.words
     return replace(first, content=content, images=(*first.images, *later_images), words=words)
 
 
