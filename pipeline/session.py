@@ -418,7 +418,7 @@ class Session:
         config = self._context.config
         self._context.check_language()
         if (config.turn_detection is None) != (before.turn_detection is None):
-            self._buffer.clear()
+            self._buffer.switch()
         if self._context.endpointing != heard_as:
             self._listener.configure(self._context.endpointing)
         if config.turn_detection != before.turn_detection:

@@ -56,6 +56,13 @@ class InputBuffer:
                 "The input audio buffer is full: commit or clear it before you send more.",
             )
 
+    def switch(self) -> None:
+        """Turn detection is now on or off. If off, what was said of an open turn stays here."""
+        said = self._turns.drop()
+        self.clear()
+        if self._context.config.turn_detection is None:
+            self._appended.append(said)
+
     def clear(self) -> None:
         self._listener.end_of_input()
         self._appended.take()

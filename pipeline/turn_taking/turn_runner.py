@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
-from pipeline.audio import Pcm, samples_of
+from pipeline.audio import EMPTY, Pcm, samples_of
 from pipeline.context import SessionContext
 from pipeline.conversation.transcribing import Transcriber
 from pipeline.conversation.warm_up import WarmUp
@@ -205,12 +205,19 @@ class TurnRunner:
         self._tell(ClientRequest("commit ended"))
         return utterances
 
-    def drop(self) -> None:
-        """Forget the open utterance; none of it is committed or becomes a later turn's padding."""
+    def drop(self) -> Pcm:
+        """Forget the open utterance; none of it is committed or becomes a later turn's padding.
+        Returns its audio."""
+        said = EMPTY
+        if self._machine.open:
+            utterance = self._utterances[self._machine.open]
+            self._feed(utterance, self._listener.heard_end)
+            said = utterance.recognition.audio.pcm
         self._forget_utterances()
         self._listener.forget_turn()
         self._release_suspicion()
         self._tell(ClientRequest("clear", self._listener.heard_end))
+        return said
 
     def drop_ended(self) -> None:
         """Forget turns that have ended but are not committed yet."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline import commands, events
+from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.conversation.reply_prompts import SILENCE
 from pipeline.errors import EngineError
 from pipeline.items import AudioPart, MessageItem
@@ -15,6 +16,7 @@ from pipeline.messages import Message
 from pipeline.settings import Endpointing, Policy, SessionSettings
 from reachy_voice.testing import (
     AT_ONCE,
+    GREETING,
     PUSH_TO_TALK,
     VOICE,
     ScriptedLlm,
@@ -82,6 +84,41 @@ def test_barge_in_ends_the_reply_at_once_and_history_keeps_what_was_heard() -> N
 )
 def test_an_open_turn_that_the_client_ends_is_closed_and_not_answered(acts, names) -> None:  # type: ignore[no-untyped-def]
     assert play(say(1.0), *acts).names(*INTERNAL) == names
+
+
+def _spoken_seconds(pcm: Pcm) -> str:
+    return f"{np.count_nonzero(pcm) / LISTEN_RATE:.1f}"
+
+
+@pytest.mark.parametrize(
+    ("acts", "texts"),
+    [
+        pytest.param((), ["1.5"], id="in speech"),
+        pytest.param((silence(0.1),), ["1.5"], id="in a pause"),
+        pytest.param(
+            (commands.Configure(PUSH_TO_TALK), commands.ClearAudio()), ["0.5"], id="clear"
+        ),
+        pytest.param(
+            (commands.Configure(PUSH_TO_TALK), commands.Configure(VOICE)),
+            ["0.5"],
+            id="and on again",
+        ),
+    ],
+)
+def test_what_was_said_before_push_to_talk_is_the_clients_to_commit(acts, texts) -> None:  # type: ignore[no-untyped-def]
+    by_hand = commands.Configure(PUSH_TO_TALK)
+    stt = ScriptedStt(hears=_spoken_seconds)
+    played = play(say(1.0), *acts, by_hand, say(0.5), commands.CommitAudio(), wait(1.0), stt=stt)
+    assert played.transcripts == texts
+    assert not played.events(events.ReplyStarted)
+
+
+def test_an_answer_goes_on_when_speech_over_it_becomes_push_to_talk() -> None:
+    acts = say(1.0), silence(2.6), say(0.2), commands.Configure(PUSH_TO_TALK), say(0.5)
+    stt = ScriptedStt(hears=_spoken_seconds)
+    played = play(*acts, commands.CommitAudio(), wait(5.0), stt=stt, llm=ScriptedLlm(GREETING * 3))
+    assert played.transcripts == ["1.0", "0.7"]
+    assert played.statuses == ["completed"]
 
 
 @pytest.mark.machine
