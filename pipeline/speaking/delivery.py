@@ -292,11 +292,12 @@ class Delivery:
         seconds = min(self.playback.heard_seconds(now), message.seconds)
         if not message.open and seconds >= message.seconds:
             return message.item
+        return replace(self._heard(message, seconds), interrupted=interrupted)
+
+    def _heard(self, message: _Message, seconds: float) -> MessageItem:
         part = message.audio_part(self._rate)
         part = replace(part, transcript=heard_text(message.timing, seconds), seconds=seconds)
-        return MessageItem(
-            message.item.id, "assistant", (part,), "incomplete", interrupted=interrupted
-        )
+        return replace(message.item, parts=(part,), status="incomplete")
 
     @property
     def spoken_lately(self) -> str:
@@ -337,7 +338,10 @@ class Delivery:
         if message is None or not message.open:
             return
         message.item = self._final(message, status)
-        self._update(message.item)
+        spoken = self._plan.config.modality == "audio" and self._cut_s is None
+        # Words go out before their sound, which may never have been made.
+        cut_off = spoken and status == "incomplete"
+        self._update(self._heard(message, message.seconds) if cut_off else message.item)
         self._bus.publish(
             ReplyItemFinished(self._plan.reply_id, message.item, message.index, message.before)
         )

@@ -254,6 +254,19 @@ def test_the_model_knows_what_was_announced(then: tuple[Act, ...], last: tuple[s
     assert origins[0] == "say"
 
 
+def test_words_that_the_voice_could_not_say_are_not_remembered() -> None:
+    """Neither those of an announcement, nor those of an answer."""
+    ask = (write("What?"), CreateResponse(), wait(4))
+    tts = ScriptedTts(errors=[EngineError("broken")])
+    played = play(wait(2), Callers().wants(), wait(4), *ask, tts=tts)
+    assert played.statuses == ["failed", "completed"]
+    assert played.prompts[-1][1:] == [("user", "What?")]
+    tts = ScriptedTts(errors=[EngineError("broken")] * 2)
+    again = write("And now?", "item_y"), CreateResponse(), wait(4)
+    played = play(*ask, *again, tts=tts)
+    assert played.prompts[-1][1:] == [("user", "What? And now?")]
+
+
 # --- a question, or a call, that waits for its answer ------------------------------------------
 
 
