@@ -57,10 +57,14 @@ class InputBuffer:
             )
 
     def switch(self) -> None:
-        """Turn detection is now on or off. If off, what was said of an open turn stays here."""
+        """Turn detection is now on or off. If off, what was said of an open turn stays here, and
+        the client asks for its answer."""
+        is_off = self._context.config.turn_detection is None
+        if is_off and self._turns.open:
+            self._replies.forget_pending()
         said = self._turns.drop()
         self.clear()
-        if self._context.config.turn_detection is None:
+        if is_off:
             self._appended.append(said)
 
     def clear(self) -> None:

@@ -113,6 +113,17 @@ def test_what_was_said_before_push_to_talk_is_the_clients_to_commit(acts, texts)
     assert not played.events(events.ReplyStarted)
 
 
+@pytest.mark.parametrize("stt_s", [0.06, 3.0])
+def test_nothing_is_answered_by_itself_once_the_user_pushes_to_talk(stt_s: float) -> None:
+    """Neither the answer that the user has just cut off, nor an earlier breath."""
+    by_hand = commands.Configure(PUSH_TO_TALK)
+    stt = ScriptedStt(hears=_spoken_seconds, takes_s=stt_s)
+    acts = say(1.0), silence(2.6 if stt_s > 1 else 1.2), say(0.9), by_hand, say(1.0), silence(5.0)
+    began = play(*acts, stt=stt).times_of(events.ReplyStarted)
+    assert len(began) == (stt_s < 1)
+    assert all(at < 2.2 for at in began), "before the user went on"
+
+
 def test_an_answer_goes_on_when_speech_over_it_becomes_push_to_talk() -> None:
     acts = say(1.0), silence(2.6), say(0.2), commands.Configure(PUSH_TO_TALK), say(0.5)
     stt = ScriptedStt(hears=_spoken_seconds)
