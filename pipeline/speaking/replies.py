@@ -320,10 +320,13 @@ class Replies:
     # -- how replies end
 
     def cancel(self, reply_id: str | None) -> bool:
-        """The client cancels a reply; ``None``: the one being given. False if it is not active."""
+        """The client cancels a reply; ``None``: the one being given, and another that it has asked
+        for meanwhile. False if the reply is not active."""
         reply = self._replies.get(reply_id) if reply_id else self.speaking
         if reply is None or reply.status != "active":
             return False
+        if reply_id is None and self._pending and self._pending.asked:
+            self._pending = None
         self._cancel(reply, "client_cancelled")
         return True
 

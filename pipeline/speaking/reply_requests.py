@@ -29,8 +29,8 @@ class ReplyRequests:
         if active and options.input is None and (active.delivery.has_call or active.plan.announces):
             # The client answers a call while the words before it are still being said; or it does
             # not know that something is being announced.
-            now, asked = asyncio.get_running_loop().time(), active.plan.announces
-            self._replies.answer_later(now, options, asked=asked)
+            now = asyncio.get_running_loop().time()
+            self._replies.answer_later(now, options, asked=True)
         elif active:
             refuse(
                 command.event_id,

@@ -222,6 +222,32 @@ def test_a_call_is_answered_while_the_words_before_it_are_said() -> None:
     """)
 
 
+@pytest.mark.parametrize(
+    ("tools", "then", "statuses"),
+    [
+        pytest.param(("wave", "dance"), "", ["completed"] * 2, id="another call has no output"),
+        pytest.param(("wave",), "1100 > response.cancel", ["cancelled"], id="the client cancels"),
+    ],
+)
+def test_an_answer_asked_for_while_the_words_before_a_call_are_said(
+    tools: tuple[str, ...], then: str, statuses: list[str]
+) -> None:
+    dancing = cast()
+    calls = (ToolCall(tool, "{}") for tool in tools)
+    dancing.llm.answers_to["Please wave at me."] = ("I will wave. ", *calls)
+    output = {"type": "function_call_output", "call_id": "call_19", "output": "done"}
+    story = perform(
+        f"""
+        0 640 Please wave at me.
+        954 > conversation.item.create {json.dumps({"item": output})}
+        954 > response.create
+        {then}
+        """,
+        dancing,
+    )
+    assert [event.status for event in story.events(events.ReplyFinished)] == statuses
+
+
 # --- what a client does ------------------------------------------------------------------------
 
 
