@@ -109,8 +109,10 @@ class Announcements:
             self._stir()
             return
         loop = asyncio.get_running_loop()
-        if self._rests_since is None:
-            self._rests_since = loop.time() + self._replies.unheard_s
+        since = loop.time() + self._replies.unheard_s
+        if self._rests_since is None or since < self._rests_since:  # the client cut an answer short
+            self._stir()
+            self._rests_since = since
             self._settle()
         if self._waiting and not self._timer:
             at = self._rests_since + PAUSE_S

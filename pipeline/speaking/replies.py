@@ -338,7 +338,12 @@ class Replies:
         """Apply ``conversation.item.truncate`` to an answer that is still being given; False if it
         has ended. Raises ``TooShort``."""
         replies = (reply for reply in self._replies.values() if reply.plan.in_conversation)
-        return any(reply.delivery.truncate(item_id, heard_s) for reply in replies)
+        if any(reply.delivery.truncate(item_id, heard_s) for reply in replies):
+            return True
+        latest = self._latest
+        if latest and latest.plan.item_id == item_id and heard_s <= latest.sent_s:
+            self._latest = None  # the client plays no more of it
+        return False
 
     def close(self) -> None:
         for reply in list(self._replies.values()):

@@ -271,10 +271,14 @@ class Reply:
         return self.work.cancelled
 
     @property
+    def sent_s(self) -> float:
+        """Seconds of audio sent."""
+        return self.delivery.playback.sent_seconds
+
+    @property
     def unheard_s(self) -> float:
         """Seconds of sent audio that the listener has not heard yet."""
-        playback = self.delivery.playback
-        return playback.sent_seconds - playback.heard_seconds(self._now())
+        return self.sent_s - self.delivery.playback.heard_seconds(self._now())
 
     @property
     def heard_message(self) -> MessageItem | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -599,6 +599,21 @@ async def test_an_item_can_be_truncated_before_it_is_cancelled(
     assert (part.transcript, part.seconds) == ("One", 0.3)
     assert part.audio.seconds == pytest.approx(0.3)
     assert len(played.events(events.ReplyItemFinished)) == 1
+
+
+def test_nothing_more_is_heard_of_an_answer_after_a_truncation() -> None:
+    """It was sent at once, without turn detection: an "okay" is a turn, and the model reads no more
+    of the answer."""
+
+    def cut(played: Scene) -> Awaitable[None]:
+        item_id = played.events(events.ReplyItemStarted)[0].item.id
+        return played.do(TruncateItem(item_id, 0, 2400), Configure(VOICE))
+
+    llm = ScriptedLlm(deltas=("one two three. ",) * 9)
+    acts = *HI, wait(4), cut, silence(1), say(0.5), silence(3)
+    played = play(*acts, config=PUSH_TO_TALK, llm=llm, stt=ScriptedStt(("Okay.",)))
+    heard = "one two three. one two three. one two"
+    assert played.chat[:3] == [("user", "hi"), ("assistant", heard), ("user", "Okay.")]
 
 
 @in_virtual_time

@@ -17,11 +17,12 @@ from pipeline.commands import (
     CreateResponse,
     ResponseOptions,
     SessionConfig,
+    TruncateItem,
     TurnDetection,
 )
 from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError
-from pipeline.events import ReplyAudio, ReplyStarted, SpeechStarted
+from pipeline.events import ReplyAudio, ReplyItemStarted, ReplyStarted, SpeechStarted
 from pipeline.items import FunctionCallItem, FunctionOutputItem
 from pipeline.messages import Tool
 from pipeline.speaking.announcements import MOST_WAITING, PAUSE_S, AnnouncementEnd
@@ -265,6 +266,19 @@ def test_words_that_the_voice_could_not_say_are_not_remembered() -> None:
     again = write("And now?", "item_y"), CreateResponse(), wait(4)
     played = play(*ask, *again, tts=tts)
     assert played.prompts[-1][1:] == [("user", "What? And now?")]
+
+
+def test_it_does_not_wait_for_sound_that_the_client_does_not_play() -> None:
+    """Without turn detection an answer is sent at once."""
+    callers = Callers()
+
+    def cut(played: Scene) -> Any:
+        return played.do(TruncateItem(played.events(ReplyItemStarted)[0].item.id, 0, 1500))
+
+    acts = write("Hi!"), CreateResponse(), wait(1), callers.wants(), wait(1), cut, wait(1.5)
+    llm = ScriptedLlm(deltas=("one two three. ",) * 9)
+    played = play(*acts, llm=llm, config=PUSH_TO_TALK)
+    assert [started.announces for started in played.events(ReplyStarted)] == [False, True]
 
 
 # --- a question, or a call, that waits for its answer ------------------------------------------
