@@ -188,7 +188,7 @@ def _message(item: Item) -> Message | None:
             text = item.text or (UNHEARD_SPEECH if unheard and item.role == "user" else "")
             if text and item.role == "assistant" and item.status == "incomplete":
                 text = f"{text.rstrip()}{CUT_OFF}"
-            words = (text,) if item.role == "user" else ()
+            words = (item.text,) if item.role == "user" and item.text else ()
             return Message(item.role, text, images=_images(item), words=words) if text else None
         case FunctionCallItem():
             call = {

@@ -345,7 +345,7 @@ class Reply:
     def _find_language(self, messages: Sequence[Message]) -> None:
         """If no language is set, use that of known words, or else the user's."""
         if not self.plan.config.language:
-            texts = [message.content for message in messages if message.role == "user"]
+            texts = [text for message in messages for text in message.words]
             own = [self.plan.words.text] if self.plan.words else texts
             newest = language_of(own[-1]) if own else ""
             heard_language = self._context.heard_language

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import count
+from typing import Any
 
 import pytest
 
-from pipeline.commands import Configure
+from pipeline.commands import CancelResponse, Configure, CreateResponse, TurnDetection
 from pipeline.errors import EngineError
 from pipeline.events import ReplyFinished, ReplyText, TurnJudged
 from pipeline.settings import Filler, SessionSettings
 from pipeline.speaking.apology import KeptSentences
 from reachy_voice.testing import (
     VOICE,
+    Act,
     Scene,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
     in_virtual_time,
+    play,
+    say,
     scene,
+    silence,
+    wait,
+    write,
 )
 from reachy_voice.testing.words import NOTICES
 
@@ -74,6 +82,36 @@ async def test_the_voice_follows_the_user_from_turn_to_turn(
     async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice) as it:
         await turns(it, len(said))
     assert asked(voice) == [(language, "Okay.") for language in spoken]
+
+
+SPANISH = "¿Cómo estás?"
+IDLE = replace(AUTO, turn_detection=TurnDetection(idle_timeout_ms=3000))
+
+
+@pytest.mark.parametrize(
+    ("acts", "options", "spoken"),
+    [
+        pytest.param((say(1), silence(9)), {"config": IDLE}, ["de", "de"], id="after a silence"),
+        pytest.param(
+            (say(1), silence(4)) * 2,
+            {"settings": SessionSettings(clock=count(1.8e9, 100).__next__)},
+            ["de", "de"],
+            id="and the time in the prompt",
+        ),
+        pytest.param(
+            (write("Qu'est-ce que tu fais à la maison ?"), CreateResponse(), CancelResponse(),
+             write(SPANISH, "item_y"), CreateResponse(), wait(3)), {}, ["es"],
+            id="after a question without an answer",
+        ),
+    ],
+)  # fmt: skip
+def test_only_the_users_newest_words_count(
+    acts: tuple[Act, ...], options: dict[str, Any], spoken: list[str]
+) -> None:
+    voice, stt = ScriptedTts(), ScriptedStt((GERMAN, "Und jetzt?"))
+    options = {"config": AUTO, **options}
+    play(*acts, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice, **options)
+    assert [language for language, _ in asked(voice)][: len(spoken)] == spoken
 
 
 @pytest.mark.parametrize(
