@@ -14,10 +14,12 @@ def by_rule(plan: ReplyPlan, messages: Sequence[Message], language: str) -> Tool
     rule, config = plan.settings.rule, plan.config
     if rule is None or config.tool_choice.kind == "none":
         return None
-    if not messages or messages[-1].role != "user":
+    # Clients add what a model should know behind the words.
+    last = next((each for each in reversed(messages) if each.role != "system"), None)
+    if last is None or last.role != "user":
         return None
     known = [tool.name for tool in config.tools if tool.origin is None or tool.origin.offered]
-    call = rule(messages[-1].words, language, known)
+    call = rule(last.words, language, known)
     # A tool that had to be renamed is not meant: the client has one of that name.
     origins = (tool.origin for tool in config.tools if call and tool.name == call[0])
     return ToolCall(*call) if call and any(o and o.name == call[0] for o in origins) else None

@@ -19,7 +19,13 @@ from app.clock.sentences import Sentences
 from app.clock.timers import ClockEntry, Moment
 from app.root import ROOT
 from app.settings.languages import read_clock
-from pipeline.commands import CancelResponse, CreateResponse, ResponseOptions, SessionConfig
+from pipeline.commands import (
+    AddItem,
+    CancelResponse,
+    CreateResponse,
+    ResponseOptions,
+    SessionConfig,
+)
 from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError
 from pipeline.events import ReplyAudio, ReplyFinished
@@ -90,7 +96,17 @@ class Kitchen:
         return play(open, *acts, close, tool_servers=self.servers, settings=settings, **options)
 
 
-@pytest.mark.parametrize("acts", [(say(1), silence(5)), (write(FIVE), CreateResponse(), wait(5))])
+NOTE = AddItem(text_item("note", "The user is Tom.", "system"))
+
+
+@pytest.mark.parametrize(
+    "acts",
+    [
+        (say(1), silence(5)),
+        (write(FIVE), CreateResponse(), wait(5)),
+        (write(FIVE), NOTE, CreateResponse(), wait(5)),
+    ],
+)
 def test_a_plain_request_needs_no_model(acts: Sequence[Act]) -> None:
     llm = ScriptedLlm(deltas=("Hello.",))
     kitchen = Kitchen()
