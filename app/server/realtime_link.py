@@ -2,8 +2,8 @@
 
 The session begins with the client's first message, because only then is it known whether the client
 resumes a conversation (``app.server.reconnect``). If one is parked for it, the session begins with
-the first message that is not a ``session.update``. Everything runs in one TaskGroup: when one task
-ends, all do, so a client that vanishes stops its reply at once.
+the first message that is not a ``session.update``, or after ``SETTLED_S``. Everything runs in one
+TaskGroup: when one task ends, all do, so a client that vanishes stops its reply at once.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ from pipeline.work import CLIENT
 
 NORMAL, GOING_AWAY, POLICY, INTERNAL = 1000, 1001, 1008, 1011
 """Close codes of RFC 6455. 1008 is a full server, or a client too slow or too fast for it."""
+
+SETTLED_S = 3.0
+"""A client that resumes a conversation has sent all its settings this long after the first ones."""
 
 SEND_STALL_S = 10.0
 """A client that reads nothing for this long is too slow. Robots have been seen to pause for 4 s."""
@@ -206,6 +209,7 @@ class RealtimeLink(ABC):
         self._assistant = assistant
         self._parked = services.parked
         self._session: SessionLike | None = None
+        self._settling: asyncio.Task[None] | None = None
         self._memory: Memory | None = None
         self._resumed = False
         self._sending = asyncio.Lock()
@@ -328,10 +332,17 @@ class RealtimeLink(ABC):
         for command in commands:
             if self._session is None:
                 if isinstance(command, Configure) and self._parked.waits_for(self.who):
-                    continue  # the conversation is only known once all the tools are
+                    # The conversation is only known once all the tools are.
+                    self._settling = self._settling or self._tasks.create_task(self._settle())
+                    continue
                 self._session = self._begin()
             await self._session.submit(command)
         await self._flush()
+
+    async def _settle(self) -> None:
+        """Begin although the client sends only settings: it may be muted, or push to talk."""
+        await asyncio.sleep(SETTLED_S)
+        self._session = self._session or self._begin()
 
     async def _hold_back(self) -> None:
         """Wait as long as the limits demand before reading on; TCP slows the client down."""

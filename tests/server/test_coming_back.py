@@ -17,7 +17,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 
 from app.access.policy import Rules, parse_network
-from app.server import websocket_link
+from app.server import realtime_link, websocket_link
 from app.server.gate import Access
 from pipeline import events
 from pipeline.commands import Command
@@ -219,6 +219,22 @@ async def test_a_first_update_without_tools_discards_nothing(home: Home) -> None
         await again.until("session.updated")
         assert await home.remembers(again, "I am Ada.")
         assert "Hi." in home.assistant.llm.prompts[-1][0].content, "with what it asks for now"
+
+
+async def test_a_client_that_sends_only_settings_is_told_what_is_due(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is muted, or push to talk."""
+    monkeypatch.setattr(realtime_link, "SETTLED_S", 0.1)
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        await abort(talk)
+    async with home.robot() as again:
+        due = home.assistant.announcer.deliver(lambda: "Tea!", lambda place: True, 60.0)
+        telling = asyncio.create_task(due)
+        done = await again.until("response.output_text.done")
+        assert (done["text"], await telling) == ("Tea!", True)
+        assert await home.remembers(again, "I am Ada.")
 
 
 async def test_shutdown_leaves_nothing_open(home: Home) -> None:
