@@ -289,14 +289,22 @@ class Replies:
                 unfinished = latest
             else:
                 self._pending = _Pending(latest.began_at, self._latest_options, again=True)
-        if latest and latest.status == "finished" and not latest.cancelled and latest.unheard_s > 0:
-            if message := latest.heard_message:
-                self._editor.update(message)
-            self._latest = None
+        if latest:
+            self.stop_playing(latest.plan.reply_id)
         for reply in list(self._replies.values()):
             if reply.plan.in_conversation:
                 self._cancel(reply, "turn_detected")
         return unfinished
+
+    def stop_playing(self, reply_id: str | None) -> None:
+        """No more is played of a reply that was sent; the conversation keeps what was heard."""
+        latest = self._latest
+        if latest is None or latest.plan.reply_id != reply_id or latest.status != "finished":
+            return
+        if not latest.cancelled and latest.unheard_s > 0:
+            if message := latest.heard_message:
+                self._editor.update(message)
+            self._latest = None
 
     def resume(self, answer: Reply, since: float) -> bool:
         """Say the rest of an answer that was interrupted by mistake, as a new reply. False if

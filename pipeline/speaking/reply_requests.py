@@ -57,8 +57,10 @@ class ReplyRequests:
                 self._replies.give(prompt, replace(options, input=items))  # they may be deleted
 
     def cancel(self, command: CancelResponse) -> None:
-        """Cancel a response. If it is over, the request crossed its end on the wire; ignore it."""
+        """Cancel a response. If it is over, the request crossed its end on the wire: the client
+        plays no more of it."""
         if self._replies.is_over(command.response_id):
+            self._replies.stop_playing(command.response_id)
             return
         if not self._replies.cancel(command.response_id):
             text = "Cancellation failed: no active response found"

@@ -601,19 +601,22 @@ async def test_an_item_can_be_truncated_before_it_is_cancelled(
     assert len(played.events(events.ReplyItemFinished)) == 1
 
 
-def test_nothing_more_is_heard_of_an_answer_after_a_truncation() -> None:
+@pytest.mark.parametrize("cancels", [False, True], ids=["truncated", "cancelled"])
+def test_nothing_more_is_heard_of_an_answer_that_the_client_ends(cancels: bool) -> None:
     """It was sent at once, without turn detection: an "okay" is a turn, and the model reads no more
     of the answer."""
 
     def cut(played: Scene) -> Awaitable[None]:
-        item_id = played.events(events.ReplyItemStarted)[0].item.id
-        return played.do(TruncateItem(item_id, 0, 2400), Configure(VOICE))
+        started = played.events(events.ReplyItemStarted)[0]
+        ends = TruncateItem(started.item.id, 0, 2400), CancelResponse(started.reply_id)
+        return played.do(ends[cancels], Configure(VOICE))
 
     llm = ScriptedLlm(deltas=("one two three. ",) * 9)
-    acts = *HI, wait(4), cut, silence(1), say(0.5), silence(3)
+    acts = *HI, wait(2.7), cut, silence(1), say(0.5), silence(3)
     played = play(*acts, config=PUSH_TO_TALK, llm=llm, stt=ScriptedStt(("Okay.",)))
     heard = "one two three. one two three. one two"
     assert played.chat[:3] == [("user", "hi"), ("assistant", heard), ("user", "Okay.")]
+    assert played.refusals == []
 
 
 @in_virtual_time
