@@ -148,6 +148,12 @@ class _Message:
         """Each clause with the seconds of its audio."""
         return tuple(clause.timing for clause in self.clauses)
 
+    @property
+    def lacks_sound(self) -> bool:
+        """Whether its last words were not sent whole."""
+        last = self.clauses[-1] if self.clauses else Clause("")
+        return last.expected_s > last.sent_s + 0.001
+
     def audio_part(self, rate: int) -> AudioPart:
         audio = Recording(np.concatenate((EMPTY, *self.audio)), rate)
         return AudioPart(self.text, self.seconds, audio, self.timing, self.seconds)
@@ -338,9 +344,8 @@ class Delivery:
         if message is None or not message.open:
             return
         message.item = self._final(message, status)
-        spoken = self._plan.config.modality == "audio" and self._cut_s is None
         # Words go out before their sound, which may never have been made.
-        cut_off = spoken and status == "incomplete"
+        cut_off = status == "incomplete" and self._cut_s is None and message.lacks_sound
         self._update(self._heard(message, message.seconds) if cut_off else message.item)
         self._bus.publish(
             ReplyItemFinished(self._plan.reply_id, message.item, message.index, message.before)

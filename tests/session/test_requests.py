@@ -296,6 +296,13 @@ def test_the_answer_ends_and_the_session_goes_on(acts, options, expect) -> None:
     check(acts, options, expect)
 
 
+def test_an_answer_that_reaches_its_limit_keeps_what_is_not_spoken() -> None:
+    limited = CreateResponse(ResponseOptions(max_output_tokens=2))
+    llm = ScriptedLlm(("One two three. ", '{"a": 1}', " four"))
+    played = play(write("hi"), limited, wait(4), llm=llm)
+    assert played.chat[-1] == ("assistant", 'One two three. {"a": 1}')
+
+
 def test_a_failing_recogniser_is_reported_and_commits_the_speech() -> None:
     stt = ScriptedStt(error=EngineError("no ears"))
     played = play(say(1.0), silence(2.0), stt=stt)
