@@ -301,7 +301,7 @@ class Session:
     @property
     def attentive(self) -> bool:
         """Whether a turn is open, or the newest sound may begin one."""
-        return self._turns.busy or (self._listener.may_be_speech and not self.asleep)
+        return self._turns.busy or (self._may_hear_speech and not self.asleep)
 
     def notify(self, sentence: str) -> bool:
         """Say a sentence of the server's own. False if it would interrupt: the user speaks or waits
@@ -324,8 +324,13 @@ class Session:
         return await self._announcements.say(text, until)
 
     def _nobody_speaks(self) -> bool:
-        may_speak = self._turns.busy or self._listener.may_be_speech  # even if the robot is asleep
+        may_speak = self._turns.busy or self._may_hear_speech  # even if the robot is asleep
         return self._running and not may_speak and self._buffer.resting
+
+    @property
+    def _may_hear_speech(self) -> bool:
+        """Whether the newest sound may be speech, if turns are detected."""
+        return self._context.config.turn_detection is not None and self._listener.may_be_speech
 
     def model_exchanged(self) -> None:
         """The language model was replaced; the new one has read nothing yet."""
@@ -340,8 +345,8 @@ class Session:
     # -- commands
 
     async def _next(self) -> None:
-        """Handle the next command, or feed silence if the client stalls during a turn."""
-        awaits_audio = self._turns.open or self._turns.awaits_sound
+        """Handle the next command, or feed silence if the client stalls in what may be speech."""
+        awaits_audio = self._turns.open or self._turns.awaits_sound or self._may_hear_speech
         try:
             async with asyncio.timeout_at(self._audio_due if awaits_audio else None):
                 command = await self._inbox.get()

@@ -14,6 +14,7 @@ from pipeline.commands import (
     CancelResponse,
     ClearAudio,
     CommitAudio,
+    Configure,
     CreateResponse,
     ResponseOptions,
     SessionConfig,
@@ -184,6 +185,24 @@ def rows(callers: Callers) -> dict[str, Row]:
         "push to talk, cleared": (
             (PIECE, dinner, wait(3), ClearAudio(), wait(8)),
             {"config": PUSH_TO_TALK},
+            [SAID],
+            [DINNER],
+        ),
+        "muted in the middle of a word, which the client clears": (
+            (say(1), ClearAudio(), wait(2), dinner, wait(4)),
+            {},
+            [SAID],
+            [DINNER],
+        ),
+        "muted with a click": (
+            (silence(1), say(0.04), wait(2), dinner, wait(9)),
+            {"stt": ScriptedStt(("",))},
+            [SAID],
+            [DINNER],
+        ),
+        "push to talk from the middle of a word on": (
+            (say(1), Configure(PUSH_TO_TALK), CommitAudio(), wait(2), dinner, wait(4)),
+            {},
             [SAID],
             [DINNER],
         ),
