@@ -231,14 +231,11 @@ class AppendAudio(Command):
 
     ``reference``: if microphone and loudspeaker are this machine's, the loudspeaker's samples
     meanwhile, of the same length; then the rate is 16 kHz. ``reference_moved``: set if there was a
-    gap before them (``EchoPath.reference_moved``). ``live``: from a track, which never pauses, so
-    push to talk keeps only the newest of it."""
+    gap before them (``EchoPath.reference_moved``). ``live``: from a track, which never pauses."""
 
     pcm: Pcm
     rate: int
     event_id: str | None = None
-    begins: bool = True
-    """False for later pieces of one message of the client."""
     reference: Pcm | None = None
     reference_moved: int | None = None
     live: bool = False

@@ -267,13 +267,12 @@ class Session:
         rate, now = command.rate, asyncio.get_running_loop().time()
         self._arrivals.note(len(command.pcm) / rate, now)
         for start in range(0, len(command.pcm), rate):
-            first, end = start == 0, start + rate
+            end = start + rate
             piece = replace(
                 command,
                 pcm=command.pcm[start:end],
-                begins=first,
                 reference=None if command.reference is None else command.reference[start:end],
-                reference_moved=command.reference_moved if first else None,
+                reference_moved=command.reference_moved if start == 0 else None,
             )
             await self._inbox.put(piece)
 

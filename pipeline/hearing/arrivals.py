@@ -99,32 +99,32 @@ class AssumedSilence:
 
 
 class PushToTalkBuffer:
-    """Audio that a client without turn detection has appended and not yet committed."""
+    """The newest audio that a client without turn detection has appended and not yet committed."""
 
     def __init__(self, capacity_s: float) -> None:
         self.samples = 0
-        self.live = False
-        """Whether the newest audio came from a track, which never pauses."""
-        self.overflowed = False
-        """Whether a piece of the last append did not fit; the rest of that append is dropped."""
+        self._overflowed = False
+        """Whether the oldest audio was dropped."""
         self._capacity_samples = int(capacity_s * LISTEN_RATE)
         self._pieces: deque[Pcm] = deque()
 
-    def append(self, pcm: Pcm, *, live: bool = False) -> bool:
-        """Take audio. If it does not fit, take nothing and return False. ``live``: drop the oldest
-        audio to make room."""
-        self.live = live
-        while live and self._pieces and self.samples + len(pcm) > self._capacity_samples:
-            self.samples -= len(self._pieces.popleft())
-        self.overflowed = self.samples + len(pcm) > self._capacity_samples
-        if not self.overflowed:
-            self._pieces.append(pcm)
-            self.samples += len(pcm)
-        return not self.overflowed
+    def append(self, pcm: Pcm) -> bool:
+        """Take audio, and drop the oldest to make room. False if that is so since this piece."""
+        self._pieces.append(pcm)
+        self.samples += len(pcm)
+        had_overflowed = self._overflowed
+        while (excess := self.samples - self._capacity_samples) > 0:
+            self._overflowed = True
+            oldest = self._pieces.popleft()
+            self.samples -= len(oldest)
+            if excess < len(oldest):
+                self._pieces.appendleft(oldest[excess:])
+                self.samples += len(oldest) - excess
+        return had_overflowed or not self._overflowed
 
     def take(self) -> Pcm:
         """Return everything and empty the buffer."""
         pcm = np.concatenate((EMPTY, *self._pieces))
         self._pieces.clear()
-        self.samples = 0
+        self.samples, self._overflowed = 0, False
         return pcm

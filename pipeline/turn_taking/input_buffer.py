@@ -6,6 +6,8 @@ appended.
 
 from __future__ import annotations
 
+import asyncio
+
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.commands import AppendAudio, CommitAudio
 from pipeline.context import SessionContext
@@ -19,6 +21,8 @@ from pipeline.turn_taking.turn_runner import TurnRunner
 
 MIN_COMMIT_MS = 100
 """The Realtime API refuses to commit less."""
+STREAMED_S, LEFT_S = 30.0, 10.0
+"""Nobody holds a button down for longer, or waits for longer to commit. Guesses."""
 
 
 class InputBuffer:
@@ -38,23 +42,25 @@ class InputBuffer:
         self._transcriber = transcriber
         self._replies = replies
         self._appended = PushToTalkBuffer(context.settings.endpointing.max_utterance_s)
+        self._live = False
+        """Whether the newest audio came from a track, which never pauses."""
+        self._newest_at = 0.0
+        """When it came, in the loop's time."""
 
     @property
     def resting(self) -> bool:
-        """Whether nobody is known to be speaking into it. A client on a track always fills it, so
-        that audio does not count."""
-        return self._appended.live or not self._appended.samples
+        """Whether nobody is known to be speaking into it. Audio that was left behind does not
+        count, nor that of a client which always fills it, on a track or without."""
+        samples, now = self._appended.samples, asyncio.get_running_loop().time()
+        always = self._live or samples > STREAMED_S * LISTEN_RATE
+        return always or not samples or now - self._newest_at > LEFT_S
 
     def append(self, command: AppendAudio, pcm: Pcm) -> None:
         """Take audio when turn detection is off. ``pcm``: the command's audio at 16 kHz."""
-        if command.begins:
-            self._appended.overflowed = False
-        if not self._appended.overflowed and not self._appended.append(pcm, live=command.live):
-            self._context.refuse(
-                command.event_id,
-                "input_audio_buffer_full",
-                "The input audio buffer is full: commit or clear it before you send more.",
-            )
+        self._live, self._newest_at = command.live, asyncio.get_running_loop().time()
+        if not (self._appended.append(pcm) or command.live):
+            text = "The input audio buffer is full, and loses its oldest audio. Commit or clear it."
+            self._context.refuse(command.event_id, "input_audio_buffer_full", text)
 
     def switch(self) -> None:
         """Turn detection is now on or off. If off, what was said of an open turn stays here, and

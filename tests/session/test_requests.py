@@ -171,6 +171,16 @@ def committed_id(played: Scene) -> str:
             expect={"refusals": [("mine", "input_audio_buffer_full")]},
         ),
         row(
+            "sound all the time, of which the newest is kept",
+            *(silence(125.0), SPEECH, CommitAudio(), wait(1)),
+            config=PUSH_TO_TALK,
+            stt=ScriptedStt(hears=lambda pcm: f"{np.count_nonzero(pcm)} of {len(pcm)}"),
+            expect={
+                "refusals": [(None, "input_audio_buffer_full")],
+                "transcripts": ["8000 of 1920000"],
+            },
+        ),
+        row(
             "commits that pile up",
             *(AppendAudio(np.zeros(1600, np.int16), 16_000), CommitAudio("e")) * 34,
             config=PUSH_TO_TALK,

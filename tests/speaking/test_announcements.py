@@ -188,6 +188,18 @@ def rows(callers: Callers) -> dict[str, Row]:
             [SAID],
             [DINNER],
         ),
+        "push to talk by a client that sends sound all the time": (
+            (silence(35), dinner, silence(5)),
+            {"config": PUSH_TO_TALK},
+            [SAID],
+            [DINNER],
+        ),
+        "push to talk, left behind": (
+            (PIECE, wait(15), dinner, wait(4)),
+            {"config": PUSH_TO_TALK},
+            [SAID],
+            [DINNER],
+        ),
         "muted in the middle of a word, which the client clears": (
             (say(1), ClearAudio(), wait(2), dinner, wait(4)),
             {},
