@@ -37,6 +37,7 @@ from pipeline.events import (
     ReplyStarted,
     SpeechRejected,
     SpeechStarted,
+    SpeechStopped,
 )
 from pipeline.realtime import wire
 from pipeline.realtime.protocol import RealtimeConnection
@@ -384,6 +385,8 @@ class RealtimeLink(ABC):
                 self._user_speaks = True
             case SpeechRejected() | InputCleared():
                 self._user_speaks = False
+            case SpeechStopped(why=why):  # does an answer follow by itself?
+                self._user_speaks = why != "client" and self._protocol.config.answers_turns
             case ReplyStarted():
                 self._user_speaks = False
                 self._replies += 1

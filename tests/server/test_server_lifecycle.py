@@ -8,7 +8,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -220,6 +220,34 @@ async def test_no_client_is_disconnected_during_a_turn(serving: Serve, cuts_in: 
         while (await talk.next())["type"] != "error":
             pass
         assert link.resting.is_set() != cuts_in
+
+
+@pytest.mark.parametrize(
+    ("detection", "why", "rests"),
+    [
+        ({"type": "server_vad"}, "silence", False),
+        ({"type": "server_vad"}, "client", True),
+        ({"type": "server_vad", "create_response": False}, "silence", True),
+        (None, "client", True),
+    ],
+)
+async def test_a_turn_without_an_answer_keeps_nobody_waiting(
+    serving: Serve, detection: Any, why: Any, rests: bool
+) -> None:
+    served = await serving(ScriptedAssistant())
+    async with talking(served) as talk:
+        session = await served.session_of(talk)
+        (link,) = served.sockets.open
+        session.bus.publish(events.SpeechStarted("item_u", 0))
+        await talk.until("input_audio_buffer.speech_started")
+        audio = {"input": {"turn_detection": detection}}
+        await talk.send("session.update", session={"type": "realtime", "audio": audio})
+        await talk.until("session.updated")
+        session.bus.publish(events.SpeechStopped("item_u", 900, why=why))
+        await talk.until("input_audio_buffer.speech_stopped")
+        session.bus.publish(events.Refused(None, "none", "All events have been sent."))
+        await talk.until("error")
+        assert link.resting.is_set() == rests
 
 
 async def test_a_conversation_closed_in_mid_answer_does_not_delay_the_drain(serving: Serve) -> None:
