@@ -296,12 +296,13 @@ class Replies:
                 self._cancel(reply, "turn_detected")
         return unfinished
 
-    def stop_playing(self, reply_id: str | None) -> None:
-        """No more is played of a reply that was sent; the conversation keeps what was heard."""
+    def stop_playing(self, reply_id: str | None, least_s: float = 0.0) -> None:
+        """No more is played of a reply that was sent; the conversation keeps what was heard, unless
+        only ``least_s`` seconds are not."""
         latest = self._latest
         if latest is None or latest.plan.reply_id != reply_id or latest.status != "finished":
             return
-        if not latest.cancelled and latest.unheard_s > 0:
+        if not latest.cancelled and latest.unheard_s > least_s:
             if message := latest.heard_message:
                 self._editor.update(message)
             self._latest = None

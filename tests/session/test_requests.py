@@ -618,6 +618,18 @@ async def test_an_item_can_be_truncated_before_it_is_cancelled(
     assert len(played.events(events.ReplyItemFinished)) == 1
 
 
+def test_a_cancel_that_crosses_the_end_takes_no_words_back() -> None:
+    def cancel(played: Scene) -> Awaitable[None]:
+        return played.do(CancelResponse(played.events(events.ReplyStarted)[0].reply_id))
+
+    async def to_the_end(played: Scene) -> None:
+        await played.until(events.ReplyFinished)
+
+    again = write("again", "item_y"), CreateResponse(), wait(1)
+    played = play(*HI, to_the_end, cancel, *again)
+    assert played.prompts[-1][-3:] == [("user", "hi"), ("assistant", GREETED), ("user", "again")]
+
+
 @pytest.mark.parametrize("cancels", [False, True], ids=["truncated", "cancelled"])
 def test_nothing_more_is_heard_of_an_answer_that_the_client_ends(cancels: bool) -> None:
     """It was sent at once, without turn detection: an "okay" is a turn, and the model reads no more
