@@ -125,14 +125,17 @@ def _time_note(item: Item) -> str:
 def _with_outputs(items: Sequence[Item]) -> Iterator[Item]:
     """``items`` with the output of each call after it, or after all calls of its answer. An output
     that came after the next answer stays there: that answer was given without it, and the beginning
-    of the prompt must stay the same. Outputs whose call is not among ``items`` are left out."""
+    of the prompt must stay the same. Outputs whose call is not among ``items`` are left out, and
+    repetitions of an output."""
     outputs = _prompt_outputs(items)
-    used = {output.id for output in outputs.values()}
+    told = {(output.call_id, output.output) for output in outputs.values()}
     called: set[str] = set()
     waiting: list[FunctionCallItem] = []
     for item, after in zip_longest(items, items[1:]):
         if isinstance(item, FunctionOutputItem):
-            if item.call_id in called and item.id not in used:
+            what = item.call_id, item.output
+            if item.call_id in called and what not in told:
+                told.add(what)
                 yield item
             continue
         if isinstance(item, FunctionCallItem):

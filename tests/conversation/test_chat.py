@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -307,6 +308,15 @@ def test_a_late_output_stays_where_it_arrived(items: tuple[Item, ...], late: boo
         told = adapted([*after, Message("user", "And now?")], [], Capabilities())
         news = Message("user", "(The result of look has come in: a tree)\nAnd now?")
         assert told[-1] == news
+
+
+@pytest.mark.parametrize("before", [(LOOK,), (LOOK, answer("b", "Wait."))])
+def test_an_output_that_is_sent_again_is_read_once(before: tuple[Item, ...]) -> None:
+    again, other = replace(OUTPUT, id="again"), replace(OUTPUT, id="other", output="a bush")
+    read = prompt("", (*before, OUTPUT))
+    assert prompt("", (*before, OUTPUT, again)) == read
+    news = prompt("", (*before, OUTPUT, other))[-1]
+    assert (news.role, news.content) == ("tool", "a bush")
 
 
 def test_calls_with_the_same_id_keep_their_own_outputs() -> None:
