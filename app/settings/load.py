@@ -121,7 +121,7 @@ def display_name(path: Path) -> str:
 def _chain(path: Path) -> list[Path]:
     """The file and everything it extends, weakest first; default.yaml is always the root."""
     root = resolve(DEFAULT).resolve()
-    chain = [path.resolve()]
+    chain = [Path(os.path.realpath(path))]  # also of a link to itself
     while chain[-1] != root:
         base = _base(chain[-1])
         chain.append(base)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -37,7 +38,7 @@ _NO_TAGS = "Write the value itself, in quotes if it begins with !, or set it in 
 def label(path: Path) -> str:
     """A path as a person would type it: relative if it is below the current directory."""
     try:
-        return str(path.resolve().relative_to(Path.cwd()))
+        return str(Path(os.path.realpath(path)).relative_to(Path.cwd()))
     except (ValueError, OSError):
         return str(path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -23,7 +24,7 @@ class LevelEars:
     def __init__(self) -> None:
         self.passes: list[float] = []
         """Seconds of audio of each pass."""
-        self.stt = Moonshine(cast(MoonshineRecogniser, self), MoonshineOptions())
+        self.stt = Moonshine(cast(MoonshineRecogniser, self), MoonshineOptions(), Path())
 
     def speech_scores(self, pcm: Pcm) -> Any:
         windows = len(pcm) // WINDOW_SAMPLES

@@ -405,6 +405,9 @@ def test_an_owners_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     own.symlink_to("nowhere.yaml")
     assert "nowhere.yaml does not exist" in error(XDG_CONFIG_HOME=str(tmp_path))
     own.unlink()
+    own.symlink_to(own.name)
+    assert "settings.yaml cannot be read" in error(XDG_CONFIG_HOME=str(tmp_path))
+    own.unlink()
     assert load(XDG_CONFIG_HOME=str(tmp_path)).settings == load().settings
 
 
