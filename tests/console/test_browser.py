@@ -489,6 +489,22 @@ async def test_written_words_are_answered(serving: Serve, tmp_path: Path) -> Non
         assert visit.complaints == []
 
 
+async def test_captions_keep_lines_and_the_direction_of_their_script(
+    serving: Serve, tmp_path: Path
+) -> None:
+    served = await serving(StagedAssistant())
+    async with console(served.port, tmp_path, "talk") as visit:
+        page, texts = visit.page, visit.page.locator(".captions p")
+        await expect(page.get_by_role("status")).to_contain_text("Connected")
+        direction = "each => getComputedStyle(each).direction"
+        for at, (text, expected) in enumerate({"1. Tea": "ltr", "شاي (أخضر).": "rtl"}.items()):
+            await page.get_by_label("Write to Reachy").fill(text)
+            await page.keyboard.press("Enter")
+            await expect(texts.nth(2 * at)).to_have_text(text)
+            assert await texts.nth(2 * at).evaluate(direction) == expected
+        assert await texts.first.evaluate("each => getComputedStyle(each).whiteSpace") == "pre-wrap"
+
+
 async def test_a_button_wakes_a_sleeping_robot(serving: Serve, tmp_path: Path) -> None:
     wake = Wake(mode="touch", follow_up_s=1)
     served = await serving(StagedAssistant(settings=SessionSettings(wake=wake)))
@@ -581,39 +597,41 @@ CONVERSE = """async (events) => {
   return [states, [...talk.items.values()], sent];
 }"""
 ANSWER = {"type": "message", "id": "a", "role": "assistant"}
-INTERRUPTED = [
-    {"type": "error", "error": {"code": "invalid_value", "message": "No."}},
-    {"type": "input_audio_buffer.committed"},
-    {"type": "response.created"},
-    {
-        "type": "response.output_audio_transcript.delta",
-        "item_id": "a",
-        "delta": "The sea is wide and deep.",
-    },
-    {"type": "input_audio_buffer.speech_started"},
-    {"type": "response.done", "response": {"status": "cancelled", "output": [ANSWER]}},
-    {
-        "type": "conversation.item.retrieved",
-        "item": {**ANSWER, "content": [{"type": "output_audio", "transcript": "The sea is"}]},
-    },
-    {"type": "input_audio_buffer.committed"},
-    {
-        "type": "conversation.item.input_audio_transcription.completed",
-        "item_id": "u",
-        "transcript": "",
-    },
-]
 
 
+def interrupted(heard: str, rest: str) -> list[object]:
+    """The events of an answer of which only ``heard`` was heard, told in two pieces."""
+    said = {"type": "output_audio", "transcript": heard}
+    piece = {"type": "conversation.item.retrieved", "item": {**ANSWER, "content": [said]}}
+    transcript = "conversation.item.input_audio_transcription.completed"
+    delta = {"item_id": "a", "delta": heard + rest}
+    return [
+        {"type": "error", "error": {"code": "invalid_value", "message": "No."}},
+        {"type": "input_audio_buffer.committed"},
+        {"type": "response.created"},
+        {"type": "response.output_audio_transcript.delta", **delta},
+        {"type": "input_audio_buffer.speech_started"},
+        {"type": "response.done", "response": {"status": "cancelled", "output": [ANSWER]}},
+        piece,
+        piece,
+        {"type": "input_audio_buffer.committed"},
+        {"type": transcript, "item_id": "u", "transcript": ""},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("heard", "rest"),
+    [("The sea is", " wide and deep."), ("你好。", "今天\n天气很好。"), ("", "No.")],
+)
 async def test_the_unheard_part_of_an_answer_is_shown_separately(
-    serving: Serve, tmp_path: Path
+    serving: Serve, tmp_path: Path, heard: str, rest: str
 ) -> None:
     served = await serving(StagedAssistant())
     async with console(served.port, tmp_path, "talk") as visit:
-        states, lines, sent = await visit.page.evaluate(CONVERSE, INTERRUPTED)
-        assert states == ["No.", "No.", True, True, False, False, False, True, False]
-        heard = {"role": "assistant", "text": "The sea is", "rest": "wide and deep.", "cut": True}
-        assert lines[0] == heard
+        script = interrupted(heard, rest)
+        states, lines, sent = await visit.page.evaluate(CONVERSE, script)
+        assert states == ["No.", "No.", True, True, False, False, False, False, True, False]
+        assert lines[0] == {"role": "assistant", "text": heard, "rest": rest, "cut": True}
         assert sent == ["conversation.item.retrieve"]
 
 

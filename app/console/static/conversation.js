@@ -92,12 +92,12 @@ export class Conversation {
     this.send("response.create");
   }
 
-  // Of an interrupted answer, the words that were heard; the rest stays, but apart.
+  // Of an interrupted answer, the words that were heard, with which its text begins; the rest stays,
+  // but apart. A long one is told in several events, each with all words.
   cut(item) {
-    const line = this.items.get(item.id);
-    if (!line) return false;
-    const heard = textOf(item).trim();
-    line.rest = wordsAfter(line.text, heard);
+    const line = this.items.get(item.id), heard = textOf(item);
+    if (!line || line.cut) return false;
+    line.rest = line.text.slice(heard.length);
     line.text = heard;
     line.cut = true;
     this.spoken = `Reachy, interrupted: ${heard}`;
@@ -129,9 +129,4 @@ export class Conversation {
 
 function textOf(item) {
   return item.content.map((part) => part.text ?? part.transcript ?? "").join("");
-}
-
-function wordsAfter(whole, heard) {
-  const count = heard ? heard.split(/\s+/).length : 0;
-  return whole.trim().split(/\s+/).slice(count).join(" ");
 }

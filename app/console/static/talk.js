@@ -202,7 +202,7 @@ export const talk = {
           ${listening ? html`<meter aria-label="Level of the microphone" min="0" max="0.3" .value=${level}></meter>` : nothing}
         </div>
         <form class="row" @submit=${send}>
-          <input type="text" name="words" aria-label="Write to Reachy" placeholder="Or write to Reachy" autocomplete="off" enterkeyhint="send">
+          <input type="text" name="words" dir="auto" aria-label="Write to Reachy" placeholder="Or write to Reachy" autocomplete="off" enterkeyhint="send">
           <button ?disabled=${!open}>Send</button>
         </form>
       </div>`;
@@ -242,7 +242,7 @@ export const talk = {
 function caption({ role, text, rest, cut, picture }) {
   const who = { user: "You", tool: "Tool", assistant: cut ? "Reachy, interrupted" : "Reachy" }[role];
   return html`<li class=${role}><span class="who">${who}</span>
-    ${picture ? html`<img src=${picture} alt="The picture you sent" width="160">` : text}${cut ? html` <span class="unheard"><span class="hidden">not heard: </span>${rest || "…"}</span>` : nothing}</li>`;
+    ${picture ? html`<img src=${picture} alt="The picture you sent" width="160">` : html`<p dir="auto">${text}${cut ? html`<span class="unheard"><bdi class="hidden">not heard: </bdi>${rest.trim() ? rest : " …"}</span>` : nothing}</p>`}</li>`;
 }
 
 // Why the microphone is asked for, before the browser asks.
