@@ -786,6 +786,19 @@ async def test_a_lost_connection_resumes_its_conversation(serving: Serve, tmp_pa
         assert any("My name is Ada." in each.content for each in assistant.llm.prompts[-1])
 
 
+async def test_a_full_server_is_called_so_until_it_has_room(serving: Serve, tmp_path: Path) -> None:
+    served = await serving(StagedAssistant(), max_sessions=1)
+    async with browsing(tmp_path) as visit:
+        status, alert = visit.page.get_by_role("status"), visit.page.get_by_role("alert")
+        async with talking(served):
+            await visit.page.goto(f"http://localhost:{served.port}/console/")
+            await expect(status).to_contain_text("Connection lost")
+            await expect(alert).to_have_text("All places are taken. Try again later.")
+        await expect(status).to_contain_text("Connected", timeout=SLOW_MS)
+        await expect(alert).to_have_count(0)
+        assert visit.complaints == []
+
+
 async def without_addresses(route: Route) -> None:
     answer = await route.fetch()
     await route.fulfill(response=answer, body=re.sub("a=candidate.*\r\n", "", await answer.text()))
@@ -834,13 +847,18 @@ async def test_an_encrypted_page_calls_by_webrtc(serving: Serve, tmp_path: Path)
         await expect(speaks).to_have_count(0)
         assert sockets == []
         (link,) = served.sockets.open
+        served.assistant.reasons["llm"] = "loading"
         link.close(1001, "restart")
         await expect(page.get_by_role("status")).to_contain_text("Connection lost")
+        await expect(page.get_by_role("alert")).to_contain_text("llm: loading")
+        served.assistant.reasons["llm"] = None
         await expect(page.get_by_role("status")).to_contain_text("Connected")
+        await expect(page.get_by_role("alert")).to_have_count(0)
         await field.fill(STORY)
         await page.keyboard.press("Enter")
         await expect(speaks).to_be_visible()
         assert sockets == []
+        visit.complaints.clear()  # the browser complains of an answer 503
 
 
 async def test_a_call_that_cannot_connect_falls_back_to_a_socket(

@@ -41,6 +41,10 @@ export class Realtime {
       const asked = fetch(`/v1/realtime/calls${QUERY}`, { method: "POST", headers, body: peer.localDescription.sdp });
       const answer = await asked.catch(() => this.lose(channel)); // the server is away
       if (!answer) return;
+      if (answer.status === 503 || answer.status === 429) { // later
+        this.onEvent({ type: "error", ...(await answer.json()) });
+        return this.lose(channel);
+      }
       if (!answer.ok) throw new Error(answer.statusText);
       await peer.setRemoteDescription({ type: "answer", sdp: await answer.text() });
     } catch { this.fallBack(channel); }
@@ -58,14 +62,20 @@ export class Realtime {
   follow(channel) {
     this.channel = channel;
     this.opened = false;
-    channel.onopen = () => {
-      this.opened = true;
-      clearTimeout(this.timer);
-      this.waitMs = FIRST_WAIT_MS;
-      this.onState("open");
+    channel.onmessage = ({ data }) => {
+      if (channel !== this.channel) return;
+      const event = JSON.parse(data);
+      if (event.type === "session.created") this.open(); // a full server opens the channel, and says so
+      this.onEvent(event);
     };
-    channel.onmessage = ({ data }) => this.onEvent(JSON.parse(data));
     channel.onclose = ({ reason }) => this.lose(channel, reason);
+  }
+
+  open() {
+    this.opened = true;
+    clearTimeout(this.timer);
+    this.waitMs = FIRST_WAIT_MS;
+    this.onState("open");
   }
 
   lose(channel, why) {

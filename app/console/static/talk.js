@@ -40,7 +40,7 @@ export const talk = {
     const conversation = new Conversation((type, fields) => client.send(type, fields));
     const client = new Realtime(can.includes("call") && isSecureContext, hear, (now, why) => {
       link = now;
-      conversation.problem = now === "lost" && why ? why : "";
+      conversation.problem = now === "open" ? "" : conversation.problem || why || "";
       if (now === "lost") conversation.lost();
       if (now === "open") setUp();
       if (now !== "open") playing = false;
