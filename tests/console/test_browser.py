@@ -741,6 +741,34 @@ async def test_a_tap_on_push_to_talk_sends_nothing(serving: Serve, tmp_path: Pat
         assert visit.complaints == []
 
 
+async def test_voice_and_language_go_back_to_the_configured_ones(
+    serving: Serve, tmp_path: Path
+) -> None:
+    assistant = StagedAssistant()
+    assistant.tts.voices = ("joe", "kim")
+    served = await serving(assistant, console=ConsoleServer(voices=lambda: ("joe", "kim")))
+    async with browsing(tmp_path) as visit:
+        page = visit.page
+        told: asyncio.Queue[object] = asyncio.Queue()
+
+        def note(text: str | bytes) -> None:
+            event = json.loads(text)
+            if event["type"] == "session.updated":
+                audio = event["session"]["audio"]
+                chosen = audio["output"]["voice"], audio["input"]["transcription"].get("language")
+                told.put_nowait(chosen)
+
+        page.on("websocket", lambda socket: socket.on("framereceived", note))
+        await page.goto(f"http://localhost:{served.port}/console/")
+        await page.get_by_text("Voice, language, pictures, tools").click()
+        assert await told.get() == ("joe", None)
+        for voice, language in (("kim", "de"), ("", "")):
+            await page.locator(".options select").first.select_option(voice)
+            await told.get()
+            await page.get_by_label("You speak").select_option(language)
+            assert await told.get() == (voice or "joe", language or None)
+
+
 async def test_tools_voices_and_pictures_can_be_tried(serving: Serve, tmp_path: Path) -> None:
     assistant = StagedAssistant()
     assistant.llm.answers += [[ToolCall("dice", '{"count": 2}')], ["You ", "have ", "thrown."]]

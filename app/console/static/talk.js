@@ -101,9 +101,9 @@ export const talk = {
     }
 
     function setUp() {
-      const transcription = { model: "default", delay: "low", ...(language && { language }) };
+      const transcription = { model: "default", delay: "low", language: language || null };
       const input = { transcription, turn_detection: byKey ? null : { type: "server_vad" } };
-      const output = voice ? { voice } : {};
+      const output = { voice: voice || null };
       const output_modalities = [isSecureContext ? "audio" : "text"]; // only an encrypted page can play
       client.send("session.update", { session: { type: "realtime", output_modalities, audio: { input, output }, tools: tools ? offered : [] } });
     }
