@@ -793,6 +793,39 @@ async def test_tools_voices_and_pictures_can_be_tried(serving: Serve, tmp_path: 
         assert visit.complaints == []
 
 
+DRAWN = """([width, height]) => {
+  const canvas = Object.assign(document.createElement("canvas"), { width, height });
+  return canvas.toDataURL("image/png").split(",")[1];
+}"""
+FIRST_PIXEL = """async (image) => {
+  await image.decode();
+  const canvas = document.createElement("canvas").getContext("2d");
+  canvas.drawImage(image, 0, 0);
+  return [image.naturalWidth, image.naturalHeight, ...canvas.getImageData(0, 0, 1, 1).data];
+}"""
+
+
+async def test_a_picture_is_sent_or_it_is_said_why_not(serving: Serve, tmp_path: Path) -> None:
+    served = await serving(StagedAssistant())
+    async with relayed(served.port) as cable, console(cable.port, tmp_path, "talk") as visit:
+        page, shown = visit.page, visit.page.get_by_alt_text("The picture you sent")
+        await expect(page.get_by_role("status")).to_contain_text("Connected")
+        await page.get_by_text("Voice, language, pictures, tools").click()
+        field, alert = page.get_by_label("Picture", exact=True), page.get_by_role("alert")
+        for count, size in enumerate(((20, 10), (4000, 2))):
+            drawn = base64.b64decode(await page.evaluate(DRAWN, size))
+            transparent = {"name": "x.png", "mimeType": "image/png", "buffer": drawn}
+            await field.set_input_files(transparent)
+            await expect(shown).to_have_count(count + 1)
+            pixel = await shown.last.evaluate(FIRST_PIXEL)
+            assert pixel == [min(size[0], 768), [10, 1][count], 255, 255, 255, 255]
+        cable.pull()
+        await expect(page.get_by_role("status")).to_contain_text("Connection lost")
+        await field.set_input_files(transparent)
+        await expect(alert).to_have_text("The picture cannot be sent: there is no connection.")
+        await expect(shown).to_have_count(2)
+
+
 async def test_a_lost_connection_resumes_its_conversation(serving: Serve, tmp_path: Path) -> None:
     assistant = StagedAssistant()
     served = await serving(assistant)

@@ -21,8 +21,11 @@ export async function fromCamera() {
 function shrunk(source, width = source.width, height = source.height) {
   const scale = Math.min(1, MOST_PIXELS / Math.max(width, height));
   const canvas = document.createElement("canvas");
-  canvas.width = Math.round(width * scale);
-  canvas.height = Math.round(height * scale);
-  canvas.getContext("2d").drawImage(source, 0, 0, canvas.width, canvas.height);
+  canvas.width = Math.ceil(width * scale);
+  canvas.height = Math.ceil(height * scale);
+  const context = canvas.getContext("2d");
+  context.fillStyle = "white"; // behind what is transparent, as a page is
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(source, 0, 0, canvas.width, canvas.height);
   return canvas.toDataURL("image/jpeg", 0.85);
 }

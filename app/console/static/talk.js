@@ -111,7 +111,9 @@ export const talk = {
     async function show(picture) {
       conversation.problem = "";
       try {
-        conversation.show(await picture());
+        const image = await picture();
+        if (link !== "open") throw new Error("there is no connection.");
+        conversation.show(image);
       } catch (error) { conversation.problem = `The picture cannot be sent: ${error.message}`; }
       draw();
     }
