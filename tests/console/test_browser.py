@@ -693,6 +693,30 @@ async def test_the_microphone_is_open_only_while_shown_as_open(
         assert visit.complaints == []
 
 
+async def test_another_microphone_is_used_once_the_chosen_one_has_gone(
+    serving: Serve, tmp_path: Path
+) -> None:
+    served = await serving(StagedAssistant())
+    async with browsing(tmp_path) as visit:
+        page = visit.page
+        await page.add_init_script(MICROPHONES)
+        await page.goto(f"http://localhost:{served.port}/console/")
+        await page.evaluate("allow()")
+        await page.get_by_role("button", name="Start talking").click()
+        await page.get_by_text("Voice, language, pictures, tools").click()
+        choice = page.locator("label", has_text="Microphone").locator("select")
+        await expect(choice).to_be_visible()
+        *_, last = await choice.locator("option").evaluate_all("all => all.map((o) => o.value)")
+        await choice.select_option(last)
+        await page.wait_for_function(OPENED, arg=2)
+        assert await page.evaluate("microphones.at(-1).getSettings().deviceId") == last
+        await choice.locator("option").last.evaluate("option => { option.value = 'gone'; }")
+        await choice.dispatch_event("change")
+        await page.wait_for_function(OPENED, arg=3)
+        await expect(page.get_by_role("status")).to_contain_text("the microphone is on")
+        await expect(page.get_by_role("alert")).to_have_count(0)
+
+
 WIDER = "([name, width]) => document.querySelector(name).getBBox().width > width"
 
 

@@ -52,7 +52,10 @@ export class Sound {
     await this.open();
     if (mine !== this.asked) return;
     const audio = deviceId ? { ...CONSTRAINTS, deviceId: { exact: deviceId } } : CONSTRAINTS;
-    const stream = await navigator.mediaDevices.getUserMedia({ audio });
+    const stream = await navigator.mediaDevices.getUserMedia({ audio }).catch((error) => {
+      if (error.name !== "OverconstrainedError") throw error;
+      return navigator.mediaDevices.getUserMedia({ audio: CONSTRAINTS }); // the chosen one has gone
+    });
     if (mine !== this.asked) return end(stream);
     this.stream = stream;
     this.track.onended = this.onLost;
