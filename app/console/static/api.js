@@ -10,6 +10,7 @@ export const key = {
 
 async function ask(path, options = {}) {
   const headers = { ...options.headers };
+  if (/[^\w-]/.test(key.get())) throw new Forbidden("It has signs that no key has.");
   if (key.get()) headers.Authorization = `Bearer ${key.get()}`;
   const response = await fetch(`api/${path}`, { ...options, headers });
   if (response.ok) return response;
