@@ -52,7 +52,7 @@ from tests.support.browser import Visit, browsing
 from tests.support.recordings import Recording, recording
 from tests.support.relay import relayed
 from tests.support.scripted_server import Serve, Served, talking
-from tests.support.staged_server import StagedAssistant, quick_cast
+from tests.support.staged_server import StagedAssistant, quick_cast, quick_llm
 
 pytestmark = pytest.mark.engines
 
@@ -492,6 +492,39 @@ async def test_written_words_are_answered(serving: Serve, tmp_path: Path) -> Non
         assert visit.complaints == []
 
 
+async def test_stop_names_its_answer_whose_time_then_no_longer_counts(
+    serving: Serve, tmp_path: Path
+) -> None:
+    assistant = StagedAssistant(quick_llm(deltas=(60.0, "Hello.")))
+    served = await serving(assistant)
+    async with browsing(tmp_path) as visit:
+        page = visit.page
+        named: dict[str, asyncio.Queue[str]] = {
+            "created": asyncio.Queue(),
+            "cancel": asyncio.Queue(),
+        }
+
+        def note(text: str | bytes) -> None:
+            event = json.loads(text)
+            if event["type"] == "response.created":
+                named["created"].put_nowait(event["response"]["id"])
+            if event["type"] == "response.cancel":
+                named["cancel"].put_nowait(event.get("response_id"))
+
+        page.on("websocket", lambda socket: socket.on("framereceived", note))
+        page.on("websocket", lambda socket: socket.on("framesent", note))
+        await page.goto(f"http://localhost:{served.port}/console/")
+        await expect(page.get_by_role("status")).to_contain_text("Connected")
+        await page.get_by_label("Write to Reachy").fill("Hello?")
+        await page.keyboard.press("Enter")
+        await page.get_by_role("button", name="Stop").click()
+        assert await named["cancel"].get() == await named["created"].get()
+        await expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+        await assistant.announcer.say("Dinner is ready.", lambda place: True, 10)
+        await expect(page.locator(".captions .assistant").last).to_contain_text("Dinner is ready.")
+        await expect(page.locator(".quiet").first).to_have_text("")  # it answers no question
+
+
 async def test_captions_keep_lines_and_the_direction_of_their_script(
     serving: Serve, tmp_path: Path
 ) -> None:
@@ -596,10 +629,15 @@ CONVERSE = """async (events) => {
   const { Conversation } = await import("./conversation.js");
   const sent = [];
   const talk = new Conversation((type) => sent.push(type));
-  const states = events.map((event) => (talk.hear(event), talk.problem || talk.awaited));
-  return [states, [...talk.items.values()], sent];
+  const states = events.map((event) => {
+    if (event.type === "lost") talk.lost();
+    else talk.hear(event);
+    return talk.problem || talk.awaited;
+  });
+  return [states, [...talk.items.values()], sent, talk.spoken];
 }"""
 ANSWER = {"type": "message", "id": "a", "role": "assistant"}
+CREATED = {"type": "response.created", "response": {"id": "r"}}
 
 
 def interrupted(heard: str, rest: str) -> list[object]:
@@ -611,7 +649,7 @@ def interrupted(heard: str, rest: str) -> list[object]:
     return [
         {"type": "error", "error": {"code": "invalid_value", "message": "No."}},
         {"type": "input_audio_buffer.committed"},
-        {"type": "response.created"},
+        CREATED,
         {"type": "response.output_audio_transcript.delta", **delta},
         {"type": "input_audio_buffer.speech_started"},
         {"type": "response.done", "response": {"status": "cancelled", "output": [ANSWER]}},
@@ -632,10 +670,32 @@ async def test_the_unheard_part_of_an_answer_is_shown_separately(
     served = await serving(StagedAssistant())
     async with console(served.port, tmp_path, "talk") as visit:
         script = interrupted(heard, rest)
-        states, lines, sent = await visit.page.evaluate(CONVERSE, script)
+        states, lines, sent, spoken = await visit.page.evaluate(CONVERSE, script)
         assert states == ["No.", "No.", True, True, False, False, False, False, True, False]
         assert lines[0] == {"role": "assistant", "text": heard, "rest": rest, "cut": True}
         assert sent == ["conversation.item.retrieve"]
+        assert spoken == f"Reachy, interrupted: {heard}"
+
+
+CALLED = {
+    "type": "response.function_call_arguments.done",
+    "call_id": "c",
+    "name": "dice",
+    "arguments": "{}",
+}
+
+
+@pytest.mark.parametrize("end", ["completed", "cancelled", "lost"])
+async def test_only_a_whole_answer_with_a_tool_call_is_followed_by_another(
+    serving: Serve, tmp_path: Path, end: str
+) -> None:
+    served = await serving(StagedAssistant())
+    async with console(served.port, tmp_path, "talk") as visit:
+        done = {"type": "response.done", "response": {"status": end, "output": []}}
+        whole = {"type": "response.done", "response": {"status": "completed", "output": []}}
+        script = [CREATED, CALLED, {"type": "lost"} if end == "lost" else done, CREATED, whole]
+        _, _, sent, _ = await visit.page.evaluate(CONVERSE, script)
+        assert sent == ["conversation.item.create"] + ["response.create"] * (end == "completed")
 
 
 MICROPHONES = """

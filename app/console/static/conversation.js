@@ -5,7 +5,8 @@ export class Conversation {
   constructor(send) {
     this.send = send;
     this.items = new Map(); // by id, in order: { role, text, rest, cut, picture }; rest: not heard
-    this.responding = this.awaited = this.called = false;
+    this.responding = ""; // the id of the answer that is under way
+    this.awaited = this.called = false;
     this.sounded = false; // whether anything of the answer that is under way has
     this.asleep = false;
     this.problem = this.spoken = ""; // spoken: the last whole line, for screen readers
@@ -31,7 +32,7 @@ export class Conversation {
         return true;
       case "conversation.item.input_audio_transcription.completed":
         this.line(event.item_id, "user").text = event.transcript;
-        this.spoken = `You: ${event.transcript}`;
+        if (event.transcript) this.spoken = `You: ${event.transcript}`;
         this.awaited &&= Boolean(event.transcript);
         return true;
       case "conversation.item.input_audio_transcription.failed":
@@ -44,7 +45,8 @@ export class Conversation {
         this.awaited &&= !this.asleep;
         return true;
       case "response.created":
-        this.responding = this.awaited = true;
+        this.responding = event.response.id;
+        this.awaited = true;
         this.sounded = false;
         this.problem = "";
         return true;
@@ -63,7 +65,7 @@ export class Conversation {
       case "error":
         if (event.error.code === "input_audio_buffer_commit_empty") return false; // a mere tap
         this.problem = event.error.message;
-        this.awaited = this.responding;
+        this.awaited = Boolean(this.responding);
         return true;
       default:
         return false;
@@ -76,20 +78,21 @@ export class Conversation {
   }
 
   lost() {
-    this.responding = this.awaited = this.asleep = false;
+    this.responding = "";
+    this.awaited = this.called = this.asleep = false;
   }
 
   finish({ status, status_details: details, output }) {
-    this.responding = this.awaited = false;
+    this.responding = "";
+    this.awaited = false;
     if (status === "failed") this.problem = details?.error?.message ?? "The answer failed.";
     const messages = output.filter(({ type }) => type === "message");
     for (const { id } of messages) {
       if (status === "cancelled") this.send("conversation.item.retrieve", { item_id: id });
       else this.spoken = `Reachy: ${this.items.get(id)?.text ?? ""}`;
     }
-    if (!this.called) return;
+    if (this.called && status === "completed") this.send("response.create");
     this.called = false;
-    this.send("response.create");
   }
 
   // Of an interrupted answer, the words that were heard, with which its text begins; the rest stays,

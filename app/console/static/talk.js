@@ -61,7 +61,9 @@ export const talk = {
       if (event.type === "response.output_audio.delta") return sound.play(bytes(event.delta));
       if (event.type.startsWith("output_audio_buffer.")) return sounds(event.type.endsWith(".started")); // of a call
       const speaking = playing || conversation.responding;
-      if (event.type === "response.done" && event.response.status === "cancelled") interrupt();
+      const ended = event.type === "response.done" && event.response.status;
+      if (ended === "cancelled") interrupt();
+      if (ended === "failed") asked = 0;
       if (event.type === "input_audio_buffer.speech_started") {
         asked = 0;
         if (speaking) interrupt();
@@ -127,7 +129,9 @@ export const talk = {
     }
 
     function stop() {
-      if (conversation.responding) client.send("response.cancel");
+      asked = 0;
+      // By its id: it may be over there.
+      if (conversation.responding) client.send("response.cancel", { response_id: conversation.responding });
       else if (client.calling && playing) client.send("output_audio_buffer.clear");
       sound.flush();
     }
