@@ -554,6 +554,42 @@ async def test_a_button_wakes_a_sleeping_robot(serving: Serve, tmp_path: Path) -
         assert visit.complaints == []
 
 
+async def test_a_robot_that_sleeps_is_shown_so_after_a_lost_connection(
+    serving: Serve, tmp_path: Path
+) -> None:
+    served = await serving(StagedAssistant(settings=SessionSettings(wake=Wake(mode="touch"))))
+    async with relayed(served.port) as cable, console(cable.port, tmp_path, "talk") as visit:
+        state = visit.page.locator(".state")
+        await expect(state).to_have_text("Asleep")
+        cable.pull()
+        await expect(state).to_contain_text("Connection lost")
+        cable.plugged = True
+        await expect(state).to_have_text("Asleep")
+        await visit.page.get_by_text("Wake it up").click()
+        await expect(state).to_have_text("Ready")
+
+
+async def test_engines_that_are_exchanged_meanwhile_are_shown(
+    serving: Serve, tmp_path: Path
+) -> None:
+    models, voices = {"tts": "piper"}, ["joe", "kim"]
+    assistant = StagedAssistant()
+    assistant.tts.voices = voices
+    served = await serving(assistant, console=ConsoleServer(in_use=lambda: models))
+    async with console(served.port, tmp_path, "talk") as visit:
+        page = visit.page
+        quiet, choice = page.locator(".quiet").first, page.locator(".options select").first
+        await expect(quiet).to_have_text("piper")
+        await page.get_by_text("Voice, language, pictures, tools").click()
+        await choice.select_option("kim")
+        models["tts"], voices[:] = "espeak-ng", ["amy", "bob"]
+        await page.get_by_label("Write to Reachy").fill("Hello.")
+        await page.keyboard.press("Enter")
+        await expect(quiet).to_contain_text("espeak-ng")
+        await expect(choice.locator("option")).to_have_text(["as configured", "amy", "bob"])
+        await expect(choice).to_have_value("")
+
+
 @pytest.mark.parametrize(
     ("leave", "reason"),
     [
@@ -833,7 +869,7 @@ async def test_voice_and_language_go_back_to_the_configured_ones(
 ) -> None:
     assistant = StagedAssistant()
     assistant.tts.voices = ("joe", "kim")
-    served = await serving(assistant, console=ConsoleServer(voices=lambda: ("joe", "kim")))
+    served = await serving(assistant)
     async with browsing(tmp_path) as visit:
         page = visit.page
         told: asyncio.Queue[object] = asyncio.Queue()

@@ -1,5 +1,6 @@
 // Talk: by microphone or by text.
 import { html, render, nothing } from "./lit-html.js";
+import { get } from "./api.js";
 import { Realtime, base64, bytes } from "./realtime.js";
 import { LOST, Sound, leave, microphones, refusal } from "./sound.js";
 import { Being, WORDS, stateOf } from "./being.js";
@@ -42,7 +43,11 @@ export const talk = {
       link = now;
       conversation.problem = now === "open" ? "" : conversation.problem || why || "";
       if (now === "lost") conversation.lost();
-      if (now === "open") setUp();
+      if (now === "open") {
+        setUp();
+        client.send("input_audio_buffer.clear"); // a conversation that is resumed goes on at the first message
+        look();
+      }
       if (now !== "open") playing = false;
       draw();
     }, (voice) => sound.hear(voice));
@@ -64,6 +69,7 @@ export const talk = {
       const ended = event.type === "response.done" && event.response.status;
       if (ended === "cancelled") interrupt();
       if (ended === "failed") asked = 0;
+      if (ended) look();
       if (event.type === "input_audio_buffer.speech_started") {
         asked = 0;
         if (speaking) interrupt();
@@ -100,6 +106,12 @@ export const talk = {
     function choose({ target }) {
       device = target.value;
       if (sound.listening) listen();
+    }
+
+    // Engines may have been exchanged.
+    async function look() {
+      ({ voices, models } = await get("state").catch(() => ({ voices, models })));
+      draw();
     }
 
     function setUp() {
@@ -224,7 +236,7 @@ export const talk = {
       return html`<details class="options"><summary>Voice, language, pictures, tools</summary>
         <div class="row">
           ${voices.length > 1 ? html`<label>Voice <select @change=${({ target }) => { voice = target.value; setUp(); }}>
-            <option value="">as configured</option>${voices.map((name) => html`<option>${name}</option>`)}</select></label>` : nothing}
+            <option value="">as configured</option>${voices.map((name) => html`<option .selected=${name === voice}>${name}</option>`)}</select></label>` : nothing}
           <label>You speak <select @change=${({ target }) => { language = target.value; setUp(); }}>
             ${Object.entries(LANGUAGES).map(([code, name]) => html`<option value=${code}>${name}</option>`)}</select></label>
           ${devices.length > 1 ? html`<label>Microphone <select @change=${choose}>
