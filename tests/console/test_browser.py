@@ -567,6 +567,7 @@ async def test_a_robot_that_sleeps_is_shown_so_after_a_lost_connection(
         await expect(state).to_have_text("Asleep")
         await visit.page.get_by_text("Wake it up").click()
         await expect(state).to_have_text("Ready")
+        await expect(visit.page.get_by_role("button", name="Start talking")).to_be_focused()
 
 
 async def test_engines_that_are_exchanged_meanwhile_are_shown(
@@ -590,6 +591,23 @@ async def test_engines_that_are_exchanged_meanwhile_are_shown(
         await expect(choice).to_have_value("")
 
 
+async def test_captions_that_are_read_stay_where_they_are(serving: Serve, tmp_path: Path) -> None:
+    assistant = StagedAssistant(quick_llm(deltas=("A line.\n",) * 40))
+    served = await serving(assistant)
+    async with console(served.port, tmp_path, "talk") as visit:
+        page, captions = visit.page, visit.page.locator(".captions")
+        await expect(page.get_by_role("status")).to_contain_text("Connected")
+        for reading in (False, True):
+            await page.get_by_role("textbox").fill("Tell me.")
+            await page.keyboard.press("Enter")
+            if reading:
+                await expect(page.get_by_role("img", name="Reachy: speaking")).to_be_visible()
+                await captions.evaluate("each => each.scrollTo(0, 0)")
+            await expect(page.locator(".captions .assistant")).to_have_count(1 + reading)
+            await expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+            assert (await captions.evaluate("each => each.scrollTop") == 0) is reading
+
+
 @pytest.mark.parametrize(
     ("leave", "reason"),
     [
@@ -608,9 +626,11 @@ async def test_a_first_visit_explains_what_to_say_and_the_microphone(
         await page.goto(f"http://localhost:{served.port}/console/")
         await expect(page.get_by_role("heading", name="Say something to Reachy")).to_be_visible()
         await expect(page.get_by_text(reason)).to_be_visible()
-        await page.get_by_role("button", name="What can you do?").click()
+        await page.get_by_role("button", name="What can you do?").focus()
+        await page.keyboard.press("Enter")
         await expect(page.locator(".captions li").nth(0)).to_contain_text("What can you do?")
         await expect(page.get_by_text("Say something to Reachy")).to_have_count(0)
+        await expect(page.get_by_role("button", name="Start talking")).to_be_focused()
         assert visit.complaints == []
 
 
@@ -861,6 +881,11 @@ async def test_a_tap_on_push_to_talk_sends_nothing(serving: Serve, tmp_path: Pat
         await hold.dispatch_event("pointerup")
         while await sent.get() != "response.create":
             pass
+        await hold.focus()
+        await page.keyboard.down(" ")
+        await expect(hold).to_have_attribute("aria-pressed", "true")
+        await page.keyboard.press("Tab")
+        await expect(hold).to_have_attribute("aria-pressed", "false")
         assert visit.complaints == []
 
 

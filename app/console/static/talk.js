@@ -20,7 +20,7 @@ export const talk = {
     let link = "connecting", devices = [], device = "", allowed = "prompt";
     let voice = "", language = "", tools = false;
     let held = false, byKey = false, level = 0, playing = false, cut = 0;
-    let shown = 0; // how much of the conversation
+    let shown = 0, reading = false; // how much of the conversation; whether an earlier part is read
     // ms: when the microphone was last loud, when the speech or writing ended that is to be answered,
     // and from then to the first sound.
     let loud = 0, asked = 0, waited = 0;
@@ -153,6 +153,7 @@ export const talk = {
       await sound.open().catch(() => {}); // then the answer is only read
       stop();
       asked = performance.now();
+      reading = false;
       conversation.write(text);
       draw();
     }
@@ -180,22 +181,24 @@ export const talk = {
       const state = stateOf({ open, cut, playing: speaking, awaited, asleep, listening });
       const lines = [...items.values()].filter((item) => item.text || item.picture || item.cut);
       being.show(state);
+      const focused = host.contains(document.activeElement);
       render(html`<div class="place" @keydown=${({ key }) => { if (key === "Escape") stop(); }}>
         ${being.element}
         <p class="state" aria-hidden="true">${open ? WORDS[state] : LINKS[link]}</p>
         <p class="hidden" role="status">${LINKS[link]}${listening ? ", the microphone is on" : ""}${asleep ? ", Reachy is asleep" : ""}</p>
         <p class="hidden" aria-live="polite">${conversation.spoken}</p>
         ${problem ? html`<p class="bad" role="alert">${problem}</p>` : nothing}
-        ${lines.length ? html`<ol class="captions" aria-label="Conversation" tabindex="0">${lines.map(caption)}</ol>` : welcome()}
+        ${lines.length ? html`<ol class="captions" aria-label="Conversation" tabindex="0" @scroll=${({ target }) => { reading = target.scrollHeight - target.scrollTop > target.clientHeight + 24; }}>${lines.map(caption)}</ol>` : welcome()}
         ${controls(open, responding, listening)}
         <p class="quiet">${quiet()}</p>
         ${client.fellBack ? html`<p class="quiet">A call by WebRTC did not connect, so sound goes by the WebSocket.</p>` : nothing}
         ${options()}
       </div>`, host);
+      if (focused && !host.contains(document.activeElement)) host.querySelector(".controls button:enabled")?.focus();
       const written = lines.reduce((sum, { text }) => sum + text.length, lines.length);
-      if (written === shown) return;
+      if (written === shown || reading) return;
       shown = written;
-      host.querySelector(".captions").scrollTop = Number.MAX_SAFE_INTEGER;
+      host.querySelector(".captions")?.scrollTo(0, Number.MAX_SAFE_INTEGER);
     }
 
     function welcome() {
@@ -212,7 +215,7 @@ export const talk = {
         <div class="row">
           <button class=${listening ? "" : "main"} @click=${listening ? () => mute() : listen} ?disabled=${!isSecureContext}>${listening ? "Mute the microphone" : "Start talking"}</button>
           ${byKey ? html`<button class="main" aria-pressed=${held} ?disabled=${!listening}
-              @pointerdown=${() => press(true)} @pointerup=${() => press(false)} @pointerleave=${() => press(false)}
+              @pointerdown=${() => press(true)} @pointerup=${() => press(false)} @pointerleave=${() => press(false)} @blur=${() => press(false)}
               @keydown=${(event) => { if (event.key === " ") { event.preventDefault(); press(true); } }}
               @keyup=${(event) => { if (event.key === " ") press(false); }}>Hold to talk</button>` : nothing}
           <button @click=${stop} ?disabled=${!responding && !playing}>Stop</button>
@@ -260,7 +263,7 @@ export const talk = {
 function caption({ role, text, rest, cut, picture }) {
   const who = { user: "You", tool: "Tool", assistant: cut ? "Reachy, interrupted" : "Reachy" }[role];
   return html`<li class=${role}><span class="who">${who}</span>
-    ${picture ? html`<img src=${picture} alt="The picture you sent" width="160">` : html`<p dir="auto">${text}${cut ? html`<span class="unheard"><bdi class="hidden">not heard: </bdi>${rest.trim() ? rest : " …"}</span>` : nothing}</p>`}</li>`;
+    ${picture ? html`<img src=${picture} alt="The picture you sent" width="160" @load=${({ target }) => target.scrollIntoView({ block: "nearest" })}>` : html`<p dir="auto">${text}${cut ? html`<span class="unheard"><bdi class="hidden">not heard: </bdi>${rest.trim() ? rest : " …"}</span>` : nothing}</p>`}</li>`;
 }
 
 // Why the microphone is asked for, before the browser asks.
