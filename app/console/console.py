@@ -167,7 +167,7 @@ def _page(name: str) -> Handler:
 
 async def _turn_events(turns: RecentTurns) -> AsyncGenerator[str, None]:
     """The turns as server-sent events; a reader that reconnects gets all kept turns again."""
-    yield "event: begin\ndata: {}\n\n"
+    yield f'event: begin\ndata: {{"kept": {turns.kept}}}\n\n'
     async with aclosing(turns.follow()) as stream:
         async for turn in stream:
             yield f"data: {json.dumps(as_json(turn), allow_nan=False)}\n\n"

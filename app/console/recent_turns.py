@@ -115,6 +115,7 @@ class RecentTurns:
     """The last ``kept`` turns. 0 turns this off."""
 
     def __init__(self, kept: int = 200) -> None:
+        self.kept = kept
         self._turns: deque[RecentTurn] = deque(maxlen=kept)
         self._numbers = itertools.count(1)
         self._sessions = itertools.count(1)

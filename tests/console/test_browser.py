@@ -454,6 +454,13 @@ async def test_a_page_keeps_the_last_200_turns(serving: Serve, tmp_path: Path) -
         await expect(rows.first).to_contain_text("turn 249")
 
 
+async def test_a_server_that_keeps_no_turns_is_called_so(serving: Serve, tmp_path: Path) -> None:
+    served = await serving(turns_kept=0)
+    async with console(served.port, tmp_path, "turns") as visit:
+        await expect(visit.page.get_by_text("This server keeps no turns")).to_be_visible()
+        await expect(visit.page.get_by_text("Nothing has been said yet")).to_have_count(0)
+
+
 async def test_a_page_reconnects_to_a_restarted_server(serving: Serve, tmp_path: Path) -> None:
     served = await serving()
     async with relayed(served.port) as cable, console(cable.port, tmp_path, "turns") as visit:

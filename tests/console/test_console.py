@@ -250,7 +250,7 @@ async def test_if_loopback_needs_a_key_only_the_pages_are_open(serving: Serve) -
 
 @asynccontextmanager
 async def reading(served: Served) -> AsyncIterator[AsyncGenerator[dict[str, Any], None]]:
-    """The server-sent events of ``/console/api/turns``; ``begin`` is an empty one."""
+    """The server-sent events of ``/console/api/turns``; ``begin`` says how many are kept."""
     async with (
         httpx.AsyncClient() as client,
         client.stream("GET", f"http://127.0.0.1:{served.port}/console/api/turns") as answer,
@@ -272,7 +272,7 @@ async def test_turns_of_all_sessions_are_sent_with_their_words_as_they_end(servi
         first, second = await served.session_of(one), await served.session_of(other)
         first.bus.publish(TurnRecord("voice", "answered", text="Hello.", first_audio_ms=410.0))
         async with reading(served) as told:
-            assert await anext(told) == {}
+            assert await anext(told) == {"kept": 200}
             kept = await anext(told)
             assert (kept["text"], kept["session"], kept["place"]) == ("Hello.", 1, "127.0.0.1")
             assert kept["first_audio_ms"] == 410.0
@@ -290,7 +290,7 @@ async def test_a_turn_is_sent_at_its_first_audio_and_completed_under_the_same_nu
     async with talking(served) as talk, reading(served) as told:
         session = await served.session_of(talk)
         glance = TurnRecord("voice", "answered", reply_id="resp_1", first_audio_ms=410.0)
-        assert await anext(told) == {}
+        assert await anext(told) == {"kept": 200}
         session.bus.publish(TurnUnderWay(glance))
         first = await anext(told)
         session.bus.publish(TurnRecord("text", "answered"))
@@ -306,7 +306,7 @@ async def test_a_turn_is_sent_at_its_first_audio_and_completed_under_the_same_nu
 async def test_a_stopping_server_ends_the_streams(serving: Serve) -> None:
     served = await serving(drain_s=30.0)
     async with reading(served) as told:
-        assert await anext(told) == {}
+        assert await anext(told) == {"kept": 200}
         os.kill(os.getpid(), signal.SIGTERM)
         assert [each async for each in told] == []
 

@@ -2,7 +2,6 @@
 import { html, svg, render, nothing } from "./lit-html.js";
 import { blob, follow } from "./api.js";
 
-const KEPT = 200;
 const SLOW_MS = 1000;
 const FILTERS = {
   all: () => true,
@@ -22,11 +21,13 @@ export const turns = {
     const rows = new Map();
     const list = document.createElement("ol");
     list.className = "turns";
-    let filter = "all", live = false;
+    let filter = "all", live = false, kept = 0; // how many the server keeps
     const stop = follow("turns", (kind, turn) => {
       live = true;
-      if (kind === "begin") rows.forEach(drop);
-      else put(turn);
+      if (kind === "begin") {
+        rows.forEach(drop);
+        ({ kept } = turn);
+      } else put(turn);
       later();
     }, (now) => { live = now; draw(); });
 
@@ -35,7 +36,7 @@ export const turns = {
       rows.set(turn.number, Object.assign(row, { turn }));
       drawRow(row);
       if (!row.item.parentNode) list.prepend(row.item);
-      if (rows.size > KEPT) drop(rows.values().next().value);
+      if (rows.size > kept) drop(rows.values().next().value);
     }
 
     function drop(row) {
@@ -70,7 +71,8 @@ export const turns = {
         </div>
         <p class="note">${legend()}Point at a bar, or focus it and use the arrow keys, for what it means.</p>
         <p class="note" role="status">${live ? `${shown} of ${rows.size} turns` : "The server cannot be reached; trying again …"}</p>
-        ${live && !rows.size ? html`<p>Nothing has been said yet. <a href="#talk">Talk</a>, and each answer shows here why it came when it came.</p>` : nothing}
+        ${live && !kept ? html`<p>This server keeps no turns: <code>server.turns_kept</code> is 0.</p>` : nothing}
+        ${live && kept && !rows.size ? html`<p>Nothing has been said yet. <a href="#talk">Talk</a>, and each answer shows here why it came when it came.</p>` : nothing}
         ${list}`, host);
     }
 
