@@ -142,7 +142,7 @@ class Choices:
             "name": name or options.engine,
             "url": getattr(options, "url", None) or "",
             "summary": entry.summary if entry else spec.summary,
-            "languages": (entry.languages if entry else ()) or getattr(options, "languages", ()),
+            "languages": (entry.languages if entry else ()) or [*getattr(options, "languages", ())],
             "licence": entry.licence if entry else "",
             "size_bytes": entry.size if entry else 0,
             "here": not name or self._cache.state(name) == "present",

@@ -295,6 +295,25 @@ async def test_an_engine_is_chosen_from_a_list_and_its_voice_tried(
         assert visit.complaints == []
 
 
+async def test_the_languages_of_an_own_speech_server_are_shown(
+    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
+) -> None:
+    languages = {"en": "English", "zh_CN": "Mandarin"}
+    options = {"engine": "openai-speech", "url": "http://127.0.0.1:9/v1", "model": "x"}
+    own = f"tts={json.dumps({**options, 'languages': languages})}"
+    running = (await asyncio.to_thread(load_settings, "default")).settings
+    catalogue = await asyncio.to_thread(Catalogue.load)
+    choices = Choices(
+        cast(Assistant, SimpleNamespace(settings=running)),
+        WeightsCache(tmp_path / "cache", catalogue),
+        lambda profile: load_settings(profile or "default", () if profile else (own,)).settings,
+    )
+    served = await serving(access=Access(file=file), console=replace(able, choices=choices))
+    async with console(served.port, tmp_path, "models") as visit:
+        row = visit.page.get_by_role("listitem").filter(has_text="http://127.0.0.1:9/v1")
+        await expect(row).to_contain_text("speaks English, zh_CN")
+
+
 async def test_without_access_only_the_key_field_is_shown(
     serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
 ) -> None:

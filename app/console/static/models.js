@@ -145,10 +145,11 @@ export const models = {
 // What an engine speaks, takes and costs.
 function facts({ languages, memory_mb: memory, size_bytes: size, here, licence, url }, verb) {
   const names = new Intl.DisplayNames("en", { type: "language" });
+  const named = (code) => { try { return names.of(code); } catch { return code; } }; // not a code
   const more = languages.length > MOST_LANGUAGES ? ` and ${languages.length - MOST_LANGUAGES} more` : "";
   return [
     url && `at ${url}`,
-    languages.length && `${verb} ${languages.slice(0, MOST_LANGUAGES).map((code) => names.of(code)).join(", ")}${more}`,
+    languages.length && `${verb} ${languages.slice(0, MOST_LANGUAGES).map(named).join(", ")}${more}`,
     memory && `${memory.toLocaleString("en")} MB of memory`,
     size && (here ? "fetched" : `${Math.round(size / 1e6).toLocaleString("en")} MB to fetch`),
     licence,
