@@ -179,8 +179,26 @@ async def test_every_page_is_accessible(
             found = await Axe().run(visit.page)
             assert found.violations_count == 0, found.generate_report()
             sideways = "document.documentElement.scrollWidth - innerWidth"
-            assert await visit.page.evaluate(sideways) <= 0, "it scrolls sideways"
+            for size in ("200%", "100%"):
+                await visit.page.evaluate(f"document.documentElement.style.fontSize = '{size}'")
+                assert await visit.page.evaluate(sideways) <= 0, f"{page} scrolls sideways"
         assert visit.complaints == []
+
+
+async def test_forced_colours_keep_what_is_chosen_apart(serving: Serve, tmp_path: Path) -> None:
+    served = await serving(StagedAssistant())
+    async with browsing(tmp_path, forced_colors="active") as visit:
+        page = visit.page
+        await page.goto(f"http://localhost:{served.port}/console/#turns")
+        colour = "(each, name) => getComputedStyle(each)[name]"
+        chosen, other = page.get_by_role("button", name="all"), page.get_by_role("button").last
+        assert await chosen.evaluate(colour, "color") != await other.evaluate(colour, "color")
+        here, there = page.locator('nav a[href="#turns"]'), page.locator('nav a[href="#talk"]')
+        line = "borderBottomColor"
+        assert await here.evaluate(colour, line) != await there.evaluate(colour, line)
+        speech, answer = page.locator(".key.speech"), page.locator(".key.voice")
+        fill = "backgroundColor"
+        assert await speech.evaluate(colour, fill) != await answer.evaluate(colour, fill)
 
 
 # --- running it --------------------------------------------------------------------------------
