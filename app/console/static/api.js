@@ -12,7 +12,7 @@ async function ask(path, options = {}) {
   const headers = { ...options.headers };
   if (/[^\w-]/.test(key.get())) throw new Forbidden("It has signs that no key has.");
   if (key.get()) headers.Authorization = `Bearer ${key.get()}`;
-  const response = await fetch(`api/${path}`, { ...options, headers });
+  const response = await fetch(`api/${path}`, { ...options, headers }).catch(() => { throw new Error("The server cannot be reached."); });
   if (response.ok) return response;
   const body = await response.json().catch(() => null);
   const message = body?.error?.message ?? response.statusText;

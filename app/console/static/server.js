@@ -28,10 +28,10 @@ export const server = {
           loaded = Date.now();
           load = await get("load");
         }
-        unreachable = "";
+        if (unreachable) problem = unreachable = "";
       } catch (error) {
         state = null;
-        unreachable = `The server cannot be reached: ${error.message}`;
+        unreachable = error.message;
       }
       if (over) return;
       draw();
@@ -69,7 +69,7 @@ export const server = {
     function draw() {
       if (over) return;
       render(html`
-        ${[problem, unreachable].map((why) => why && html`<p class="bad" role="alert">${why}</p>`)}
+        ${[...new Set([problem, unreachable])].map((why) => why && html`<p class="bad" role="alert">${why}</p>`)}
         ${state ? html`
           <section class="panel"><h2>Engines</h2>
             <table><tbody>${Object.entries(state.engines).map(([name, why]) => html`<tr><th scope="row">${KINDS[name]?.[0] ?? name}</th><td class="note">${state.models[name]}</td><td class=${why ? "bad" : ""}>${why ?? state.notes[name] ?? "ready"}</td></tr>`)}</tbody></table>
