@@ -313,6 +313,31 @@ async def test_an_engine_is_chosen_from_a_list_and_its_voice_tried(
         assert visit.complaints == []
 
 
+async def test_the_voice_that_is_shown_is_tried(
+    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
+) -> None:
+    assistant = StagedAssistant()
+    served = await serving(assistant, access=Access(file=file), console=able)
+    async with browsing(tmp_path) as visit:
+        page = visit.page
+        await page.add_init_script(PLAYED)
+        choice = page.get_by_label("Voice to try")
+        await page.goto(f"http://localhost:{served.port}/console/#models")
+        await page.get_by_role("button", name="Use espeak-ng").click()
+        await expect(page.get_by_role("status")).to_contain_text("done")
+        for voices, chosen in ((["amy", "bob"], "bob"), (["kim", "lee"], "lee")):
+            assistant.tts.voices = voices
+            await page.goto(f"http://localhost:{served.port}/console/#talk")
+            await page.goto(f"http://localhost:{served.port}/console/#models")
+            for voice in ("", chosen):
+                await expect(choice.locator("option")).to_have_text(["as configured", *voices])
+                await choice.select_option(voice)
+                async with page.expect_request("**/models/try") as asked:
+                    await page.get_by_role("button", name="Try the voice espeak-ng").click()
+                assert (await asked.value).post_data_json["voice"] == voice
+                await expect(page.get_by_role("status")).to_contain_text("done")
+
+
 async def test_the_languages_of_an_own_speech_server_are_shown(
     serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
 ) -> None:

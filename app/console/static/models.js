@@ -64,7 +64,7 @@ export const models = {
     }
 
     async function hear({ name, profile, running }) {
-      const answer = await work(`The voice ${name}`, "models/try", { profile, voice: running ? voice : "" });
+      const answer = await work(`The voice ${name}`, "models/try", { profile, voice: running && voices.includes(voice) ? voice : "" });
       if (!answer || over) return;
       player?.pause();
       const wav = Uint8Array.from(atob(answer.wav), (character) => character.charCodeAt(0));
@@ -122,7 +122,7 @@ export const models = {
           ${needs && !running ? html`<p class="note">Needs ${needs.replace(/^cannot/, "packages: cannot")}</p>` : nothing}</div>
         <div class="row">
           ${kind === "tts" && running && voices.length > 1 ? html`<select aria-label="Voice to try" @change=${({ target }) => { voice = target.value; }}>
-            ${voices.map((each) => html`<option>${each}</option>`)}</select>` : nothing}
+            <option value="">as configured</option>${voices.map((each) => html`<option .selected=${each === voice}>${each}</option>`)}</select>` : nothing}
           ${kind === "tts" && here && (running || !needs) ? html`<button ?disabled=${busy} @click=${() => hear(row)} aria-label=${`Try the voice ${name}`}>Try this voice</button>` : nothing}
           ${running || !can.includes("use") ? nothing : html`<button ?disabled=${busy || needs} @click=${() => put(name, profile, kind)} aria-label=${`${here ? "Use" : "Fetch and use"} ${name}`}>${here ? "Use" : "Fetch and use"}</button>`}
         </div></li>`;
