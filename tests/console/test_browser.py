@@ -46,7 +46,7 @@ from pipeline.items import AudioPart, MessageItem
 from pipeline.recording.writing import Recorder
 from pipeline.settings import SessionSettings, Wake
 from pipeline.turn_record import Doubt, IgnoredSpeech, Judgement, Pause, TurnRecord
-from reachy_voice.testing import ScriptedStt
+from reachy_voice.testing import ScriptedSpeaker, ScriptedStt, people
 from tests.clients.engines import NOON, STORY, TIME, phrase_cast
 from tests.support.browser import Visit, browsing
 from tests.support.recordings import Recording, recording
@@ -919,6 +919,20 @@ async def test_sound_moves_the_ring(serving: Serve, tmp_path: Path) -> None:
         await page.get_by_role("button", name="Start talking").click()
         await expect(page.get_by_role("img", name="Reachy: listening")).to_be_visible()
         await page.wait_for_function(WIDER, arg=[".being .ring", 2 * 84 + 8])
+
+
+async def test_whose_voice_was_heard_is_shown(serving: Serve, tmp_path: Path) -> None:
+    cast = phrase_cast()
+    cast.stt, cast.speaker = ScriptedStt((TIME,)), ScriptedSpeaker()
+    cast.people = people(**{f"Tom {number}": 1000 * number for number in range(33)})  # any level
+    served = await serving(StagedAssistant(cast=cast))
+    said = np.concatenate((PAUSE, recording("goforward").pcm, PAUSE))
+    async with browsing(tmp_path, said) as visit:
+        page = visit.page
+        await page.goto(f"http://localhost:{served.port}/console/")
+        await page.get_by_role("button", name="Start talking").click()
+        await expect(page.locator(".captions .user .who").first).to_contain_text("Tom ")
+        assert visit.complaints == []
 
 
 TAP = "button => ['down', 'up'].map(way => button.dispatchEvent(new Event(`pointer${way}`)))"

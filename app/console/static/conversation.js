@@ -4,7 +4,7 @@ import { call } from "./tools.js";
 export class Conversation {
   constructor(send) {
     this.send = send;
-    this.items = new Map(); // by id, in order: { role, text, rest, cut, picture }; rest: not heard
+    this.items = new Map(); // by id, in order: { role, text, name, rest, cut, picture }; rest: not heard
     this.responding = ""; // the id of the answer that is under way
     this.awaited = this.called = false;
     this.sounded = false; // whether anything of the answer that is under way has
@@ -34,6 +34,9 @@ export class Conversation {
         this.line(event.item_id, "user").text = event.transcript;
         if (event.transcript) this.spoken = `You: ${event.transcript}`;
         this.awaited &&= Boolean(event.transcript);
+        return true;
+      case "reachy_voice.speaker":
+        this.line(event.item_id, "user").name = event.name;
         return true;
       case "conversation.item.input_audio_transcription.failed":
         this.line(event.item_id, "user").text = "(not understood)";

@@ -5,7 +5,7 @@ import { key } from "./api.js";
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 8000;
 const CALL_MS = 5000; // for a call to connect; in one network it takes a tenth of that
-const QUERY = "?model=reachy-voice&sleep=true";
+const QUERY = "?model=reachy-voice&sleep=true&speakers=true";
 
 export class Realtime {
   // onEvent(event), onState("connecting" | "open" | "lost", why), onVoice(the MediaStream of a call)

@@ -260,8 +260,8 @@ export const talk = {
   },
 };
 
-function caption({ role, text, rest, cut, picture }) {
-  const who = { user: "You", tool: "Tool", assistant: cut ? "Reachy, interrupted" : "Reachy" }[role];
+function caption({ role, text, name, rest, cut, picture }) {
+  const who = { user: name ?? "You", tool: "Tool", assistant: cut ? "Reachy, interrupted" : "Reachy" }[role];
   return html`<li class=${role}><span class="who">${who}</span>
     ${picture ? html`<img src=${picture} alt="The picture you sent" width="160" @load=${({ target }) => target.scrollIntoView({ block: "nearest" })}>` : html`<p dir="auto">${text}${cut ? html`<span class="unheard"><bdi class="hidden">not heard: </bdi>${rest.trim() ? rest : " …"}</span>` : nothing}</p>`}</li>`;
 }
