@@ -19,6 +19,8 @@ EXCERPT_RATE = 24_000
 def excerpt(folder: Path, start_s: float, end_s: float) -> bytes:
     """A WAV file of part of a session, in seconds since it began: input left, output right, 24 kHz.
     Raises ``RecordingError``."""
+    if not any(folder.glob("*.wav")):
+        raise RecordingError(f"Cannot read {folder}", why="it has no sound", fix="Restore it")
     stereo = np.zeros((round((end_s - start_s) * EXCERPT_RATE), 2), np.int16)
     for channel, name in enumerate(("heard", "sent")):
         for path in sorted(folder.glob(f"{name}-*.wav")):

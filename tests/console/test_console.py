@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import wave
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -170,6 +171,9 @@ async def test_a_recorded_turn_can_be_listened_to(serving: Serve, tmp_path: Path
     assert 0.5 <= len(both) / 24_000 < 1
     assert np.abs(both[100:-1_000] - (1_000, -2_000)).max() < 20
     assert (await served.get("/console/api/turns/99/sound")).status_code == 404
+    await asyncio.to_thread(shutil.rmtree, tmp_path)
+    gone = await served.get(f"/console/api/turns/{turn['number']}/sound")
+    assert (gone.status_code, "it has no sound" in gone.text) == (400, True)
 
 
 # --- who may -----------------------------------------------------------------------------------
