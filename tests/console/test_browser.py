@@ -804,6 +804,19 @@ async def test_the_unheard_part_of_an_answer_is_shown_separately(
         assert spoken == f"Reachy, interrupted: {heard}"
 
 
+async def test_words_written_as_speech_is_answered_are_answered_after_it(
+    serving: Serve, tmp_path: Path
+) -> None:
+    served = await serving(StagedAssistant())
+    async with console(served.port, tmp_path, "talk") as visit:
+        refused = {"code": "conversation_already_has_active_response", "message": "Wait."}
+        whole = {"type": "response.done", "response": {"status": "completed", "output": []}}
+        script = [CREATED, {"type": "error", "error": refused}, whole]
+        states, _, sent, _ = await visit.page.evaluate(CONVERSE, script)
+        assert states == [True, True, False]
+        assert sent == ["response.create"]
+
+
 CALLED = {
     "type": "response.function_call_arguments.done",
     "call_id": "c",

@@ -6,7 +6,8 @@ export class Conversation {
     this.send = send;
     this.items = new Map(); // by id, in order: { role, text, name, rest, cut, picture }; rest: not heard
     this.responding = ""; // the id of the answer that is under way
-    this.awaited = this.called = false;
+    this.awaited = false;
+    this.owed = false; // whether another answer is to be asked for after this one
     this.sounded = false; // whether anything of the answer that is under way has
     this.asleep = false;
     this.problem = this.spoken = ""; // spoken: the last whole line, for screen readers
@@ -67,6 +68,10 @@ export class Conversation {
         return this.cut(event.item);
       case "error":
         if (event.error.code === "input_audio_buffer_commit_empty") return false; // a mere tap
+        if (event.error.code === "conversation_already_has_active_response") { // written as speech was answered
+          this.owed = true;
+          return false;
+        }
         this.problem = event.error.message;
         this.awaited = Boolean(this.responding);
         return true;
@@ -82,7 +87,7 @@ export class Conversation {
 
   lost() {
     this.responding = "";
-    this.awaited = this.called = this.asleep = false;
+    this.awaited = this.owed = this.asleep = false;
   }
 
   finish({ status, status_details: details, output }) {
@@ -94,8 +99,8 @@ export class Conversation {
       if (status === "cancelled") this.send("conversation.item.retrieve", { item_id: id });
       else this.spoken = `Reachy: ${this.items.get(id)?.text ?? ""}`;
     }
-    if (this.called && status === "completed") this.send("response.create");
-    this.called = false;
+    if (this.owed && status === "completed") this.send("response.create");
+    this.owed = false;
   }
 
   // Of an interrupted answer, the words that were heard, with which its text begins; the rest stays,
@@ -114,7 +119,7 @@ export class Conversation {
     const output = JSON.stringify(call(name, given));
     this.line(call_id, "tool").text = `${name}(${given}) → ${output}`;
     this.send("conversation.item.create", { item: { type: "function_call_output", call_id, output } });
-    this.called = true;
+    this.owed = true;
   }
 
   write(text) {
