@@ -596,6 +596,34 @@ async def test_stop_names_its_answer_whose_time_then_no_longer_counts(
         await expect(page.locator(".quiet").first).to_have_text("")  # it answers no question
 
 
+SLOW_SOUND = """
+const add = AudioWorklet.prototype.addModule;
+window.adding = new Promise((resolve) => { window.added = resolve; });
+AudioWorklet.prototype.addModule = async function (url) {
+  await adding;
+  return add.call(this, url);
+};
+"""
+
+
+async def test_words_that_could_not_be_sent_stay_in_their_field(
+    serving: Serve, tmp_path: Path
+) -> None:
+    served = await serving(StagedAssistant())
+    async with relayed(served.port) as cable, browsing(tmp_path) as visit:
+        page, field = visit.page, visit.page.get_by_label("Write to Reachy")
+        await page.add_init_script(SLOW_SOUND)
+        await page.goto(f"http://localhost:{cable.port}/console/")
+        await expect(page.get_by_role("status")).to_contain_text("Connected")
+        await field.fill("Are you there?")
+        await page.keyboard.press("Enter")
+        await expect(field).to_have_value("")
+        cable.pull()
+        await expect(page.get_by_role("status")).to_contain_text("Connection lost")
+        await page.evaluate("added()")
+        await expect(field).to_have_value("Are you there?")
+
+
 async def test_captions_keep_lines_and_the_direction_of_their_script(
     serving: Serve, tmp_path: Path
 ) -> None:

@@ -148,21 +148,23 @@ export const talk = {
       sound.flush();
     }
 
+    // Whether it could be sent.
     async function write(text) {
-      if (!text || link !== "open") return;
       await sound.open().catch(() => {}); // then the answer is only read
+      if (!text || link !== "open") return false;
       stop();
       asked = performance.now();
       reading = false;
       conversation.write(text);
       draw();
+      return true;
     }
 
-    function send(event) {
+    async function send(event) {
       event.preventDefault();
-      const field = event.target.elements.words;
-      write(field.value.trim());
-      if (link === "open") field.value = "";
+      const field = event.target.elements.words, text = field.value.trim();
+      field.value = "";
+      if (!(await write(text))) field.value ||= text;
     }
 
     let waiting = 0;
