@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipeline.audio import LISTEN_RATE, AudioFrame, samples_of
+from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm, samples_of
 from pipeline.echo.detector import near_end
 from pipeline.echo.tuning import CANCELLER_NO_DOUBT, DETECTOR_LEAST_LLR
 from pipeline.hearing import tuning
@@ -138,8 +138,7 @@ class Nearness:
         self, evidence: WindowEvidence, frame: AudioFrame, turn_is_open: bool, settings: Endpointing
     ) -> WindowScore:
         """Judge the next window. ``evidence``: all that is known about it except its level."""
-        samples = frame.pcm.astype(np.float32)
-        self._powers.append(float(samples @ samples) / max(1, len(samples)))
+        self._powers.append(_voice_power(frame.pcm))
         power = float(np.mean(self._powers))
         if not turn_is_open:  # a voice rises faster than a mean
             power = max(power, self._powers[-1])
@@ -302,6 +301,12 @@ class Nearness:
         self._begin(began)
         self._loudest_db = level_db
         return max(0, began - samples_of(tuning.KEPT_MS))
+
+
+def _voice_power(pcm: Pcm) -> float:
+    """Mean square of what may be a voice: without offset, rumble and mains hum."""
+    voice = np.fft.rfft(pcm)[len(pcm) * tuning.RUMBLE_HZ // LISTEN_RATE + 1 :]
+    return 2 * float(np.vdot(voice, voice).real) / len(pcm) ** 2
 
 
 def _loud_db(speech: Sequence[_Speech]) -> float:

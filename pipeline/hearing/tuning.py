@@ -109,6 +109,8 @@ room's timbre."""
 
 LEVEL_WINDOWS = 3
 """Windows over which a level is measured (96 ms): about a syllable."""
+RUMBLE_HZ = 80
+"""No voice's: an offset, handling, wind and mains hum lie below."""
 SPEAKER_WINDOWS = 150
 """The newest windows of speech (4.8 s) whose 80th percentile is the speaker's level."""
 FEWEST_WINDOWS = 12

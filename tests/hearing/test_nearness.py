@@ -55,18 +55,24 @@ class Ear:
     settings: Endpointing = field(default_factory=Endpointing)
     wait_ms: int = 400
     windows: int = 0
+    rumble_hz: float | None = None
+    """Of a loud tone below all voices; 0: an offset."""
 
     def __post_init__(self) -> None:
         self.nearness, self.taker = Nearness(), TurnTaker(self.settings)
         self.noise = np.random.default_rng(1)
 
     def hear(
-        self, sound: tuple[float, float], seconds: float, post_filtered: float | None = None
+        self, speech: tuple[float, float], seconds: float, post_filtered: float | None = None
     ) -> list[Signal]:
         found: list[Signal] = []
-        score, dbfs = sound
+        score, dbfs = speech
         for _ in range(round(seconds * WINDOWS_PER_S)):
-            pcm = to_pcm(gained(self.noise.normal(size=WINDOW).astype(np.float32), dbfs))
+            sound = gained(self.noise.normal(size=WINDOW).astype(np.float32), dbfs)
+            if self.rumble_hz is not None:
+                at_s = (self.windows * WINDOW + np.arange(WINDOW)) / LISTEN_RATE
+                sound += 0.25 * np.cos(2 * np.pi * self.rumble_hz * at_s).astype(np.float32)
+            pcm = to_pcm(sound)
             frame = AudioFrame(pcm, LISTEN_RATE, self.windows * WINDOW)
             self.windows += 1
             known = WindowEvidence(score, post_filtered)
@@ -327,6 +333,18 @@ def test_a_softer_person_who_keeps_trying_is_heard() -> None:
 def test_a_person_who_becomes_louder_makes_one_turn(levels: list[tuple[float, float]]) -> None:
     signals = Ear().hear_all(*(((0.95, dbfs), long_s) for dbfs, long_s in levels), (ROOM, 1))
     assert kinds(signals) == [TurnStart, TurnPause, TurnEnd]
+
+
+@pytest.mark.parametrize("hz", [0, 20, 50])
+def test_a_rumble_under_the_speech_neither_begins_nor_ends_a_turn(hz: float) -> None:
+    ear = Ear()
+    signals = ear.hear(SPEAKER, 2)
+    ear.rumble_hz = hz
+    signals += ear.hear(SPEAKER, 1)
+    ear.rumble_hz = None
+    signals += ear.hear_all((SPEAKER, 2), (ROOM, 1))
+    assert kinds(signals) == [TurnStart, TurnPause, TurnEnd]
+    assert seconds(cast(TurnEnd, signals[-1]).speech_end) == pytest.approx(5, abs=0.1)
 
 
 # --- the real network --------------------------------------------------------------------------
