@@ -51,6 +51,7 @@ class WindowEvidence:
 class _Speech(NamedTuple):
     start: int
     level_db: float
+    in_turn: bool = False
 
 
 class _Rise(NamedTuple):
@@ -108,7 +109,8 @@ class Nearness:
         self._speech: deque[_Speech] = deque(maxlen=tuning.SUNK_WINDOWS)
         """The newest windows of the open turn that are its speaker's."""
         self._before: deque[_Speech] = deque(maxlen=tuning.OTHERS_WINDOWS)
-        """The newest windows of speech before the open turn; those of a turn get its level."""
+        """The newest windows of speech before the open turn; those of a turn get its level, and are
+        forgotten at the next quiet."""
         self._far = False
         """Whether the newest speech of the open turn is background."""
         self._rise: _Rise | None = None
@@ -192,7 +194,7 @@ class Nearness:
             if self._fallen_db or speaker_db >= (self._remembered_db or 0.0) - tuning.QUIETER_DB:
                 self._remembered_db, self._fallen_db = speaker_db, 0.0
                 self._left_samples = tuning.REMEMBERED_SAMPLES
-            self._before.extend(each._replace(level_db=speaker_db) for each in self._speech)
+            self._before.extend(_Speech(each.start, speaker_db, True) for each in self._speech)
         self._speech.clear()
 
     def _begin(self, began: int) -> None:
@@ -248,6 +250,9 @@ class Nearness:
         elif self._quiet_samples >= tuning.QUIET_SAMPLES and not self._turn_is_open:
             self._quiet_samples = 0
             self._fallen_db, self._sunk = self._fallen_db + tuning.QUIET_FALL_DB, False
+            # Those turns were no television's, which would go on.
+            others = [each for each in self._before if not each.in_turn]
+            self._before = deque(others, tuning.OTHERS_WINDOWS)
 
     def _others_heard(self, frame: AudioFrame) -> bool:
         """Whether background was heard lately while no turn was open."""

@@ -247,6 +247,12 @@ def test_a_softer_person_is_heard_again() -> None:
     assert TurnStart in kinds(ear.hear_all((ROOM, 1), (TURNED, 1)))
 
 
+def test_a_softer_person_is_heard_as_often_as_a_louder_one() -> None:
+    ear, softer = Ear(), (0.9, -39.0)
+    script = ((SPEAKER, 2), (ROOM, 2), (softer, 2), (ROOM, 2)) * 5
+    assert kinds(ear.hear_all(*script)).count(TurnStart) == 10
+
+
 def test_the_level_of_a_turn_without_words_is_not_remembered() -> None:
     ear = Ear()
     ear.hear_all((TURNED, 2), (ROOM, 1), (SPEAKER, 2), (ROOM, 1))
