@@ -51,8 +51,8 @@ mixtures of two people, 81 % are below it; of 224 recordings of one person, none
 _FRAME = LISTEN_RATE // 50
 _NEAR_DB = 10.0
 """Sound this far below the loud parts is a pause, or somebody farther away. In 43 homes of
-``benchmarks.speakers.household`` with a television at -12 dB, 502 of 590 turns are answered, and 12
-of the television's; with 8 dB 495 of 585, and 15."""
+``benchmarks.speakers.household`` with a television at -12 dB, before ``AS_LOUD``, 502 of 590 turns
+were answered, and 12 of the television's; with 8 dB 495 of 585, and 15."""
 _AROUND = 5
 """How many frames on either side of a loud one are kept, as words fade."""
 
