@@ -1,6 +1,6 @@
 """The microphone's input in a test: words that can be told apart.
 
-Each word has its own level, by which a test's recogniser knows it. So a transcript shows exactly
+Each word is a tone of its own level, by which a test's recogniser knows it. So a transcript shows exactly
 which words were in the audio, a word that was cut is shorter, and audio that is fed twice fails the
 test.
 """
@@ -35,7 +35,8 @@ class Tape:
             place = self.pcm[int(start) : int(end)]
             free = place == 0
             if free.any():
-                place[free] = _QUIETEST_WORD + len(self._words)
+                sign = np.where(np.arange(len(place)) // 2 % 2, -1, 1)  # 4 kHz
+                place[free] = ((_QUIETEST_WORD + len(self._words)) * sign)[free]
                 self._words.append((word, int(free.sum())))
 
     def between(self, start: int, end: int) -> Pcm:
@@ -57,7 +58,7 @@ class Tape:
     def words_in(self, pcm: Pcm, *, whole: bool = False) -> list[str]:
         """The words in a recording. A word that was cut is shorter; with ``whole``, it is left
         out."""
-        levels, firsts, counts = np.unique(pcm, return_index=True, return_counts=True)
+        levels, firsts, counts = np.unique(np.abs(pcm), return_index=True, return_counts=True)
         words = []
         for at in np.argsort(firsts):
             level, count = int(levels[at]), int(counts[at])

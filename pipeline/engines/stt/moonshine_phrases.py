@@ -17,8 +17,9 @@ from pipeline.audio import Pcm, to_float
 from pipeline.engines.onnx import model_file, open_session
 
 FREE_NATS, NATS_PER_TOKEN = 3.0, 4.0
-"""The words may be less likely than certain by the first, and by the second for each token. Of 60
-synthetic "Hey Reachy", all are; of other utterances, see ``docs/performance.md``."""
+"""The least log probability of words that count as heard: minus the first, and minus the second for
+each of their tokens. All of 60 synthetic "Hey Reachy" reach it, and one of 4,000 other utterances
+(``docs/performance.md``)."""
 MOST_TOKENS = 16
 """Of a phrase; longer ones are not looked for."""
 SPELLINGS = 2
@@ -29,7 +30,8 @@ _SPACE = "▁"
 
 
 class PhraseEar:
-    """Not thread-safe. Takes 45 MB beside the recogniser, whose runtime shows no likelihoods."""
+    """Looks for words in sound. Not thread-safe. It loads the network a second time (45 MB), because
+    the recogniser's runtime does not tell probabilities."""
 
     def __init__(self, directory: Path) -> None:
         """``directory``: Moonshine's weights. Raises ``WeightsError``."""
