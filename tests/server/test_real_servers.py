@@ -184,7 +184,7 @@ async def test_a_model_lost_in_mid_answer_costs_that_answer(
         brain = await stack.enter_async_context(llama_server(cache))
         ours = served(cache, brain, audio, ENDLESS, "llm.word_judge=null")
         socket = await stack.enter_async_context(talking(await stack.enter_async_context(ours)))
-        await begin(socket)
+        await begin(socket, tokens=1000)
         brain.program.process.send_signal(number)
         await apologised(socket)
         await brain.program.kill()
@@ -202,7 +202,7 @@ async def test_a_voice_lost_in_mid_answer_costs_that_answer(
         voice = await stack.enter_async_context(audio_server())
         ours = served(cache, brain, audio, ENDLESS, "llm.word_judge=null", f"tts.url={voice.url}")
         socket = await stack.enter_async_context(talking(await stack.enter_async_context(ours)))
-        await begin(socket)
+        await begin(socket, tokens=1000)
         await voice.program.kill()
         await apologised(socket)
         await stack.enter_async_context(audio_server(voice.port))
@@ -236,10 +236,11 @@ async def test_another_server_behind_the_url_takes_over(
         await answers(socket)
 
 
-async def begin(socket: ClientConnection) -> None:
-    """Run an answer up to its first sound."""
+async def begin(socket: ClientConnection, tokens: int | None = None) -> None:
+    """Run an answer, of so many ``tokens``, up to its first sound."""
     await send(socket, "conversation.item.create", item=text("Tell me a story."))
-    await send(socket, "response.create")
+    response = {"max_output_tokens": tokens} if tokens else {}
+    await send(socket, "response.create", response=response)
     await until(socket, DELTA)
 
 
