@@ -184,7 +184,7 @@ async def test_a_model_lost_in_mid_answer_costs_that_answer(
         brain = await stack.enter_async_context(llama_server(cache))
         ours = served(cache, brain, audio, ENDLESS, "llm.word_judge=null")
         socket = await stack.enter_async_context(talking(await stack.enter_async_context(ours)))
-        await begin(socket, tokens=1000)
+        await begin(socket, 1000)
         brain.program.process.send_signal(number)
         await apologised(socket)
         await brain.program.kill()
@@ -202,7 +202,7 @@ async def test_a_voice_lost_in_mid_answer_costs_that_answer(
         voice = await stack.enter_async_context(audio_server())
         ours = served(cache, brain, audio, ENDLESS, "llm.word_judge=null", f"tts.url={voice.url}")
         socket = await stack.enter_async_context(talking(await stack.enter_async_context(ours)))
-        await begin(socket, tokens=1000)
+        await begin(socket, 1000)
         await voice.program.kill()
         await apologised(socket)
         await stack.enter_async_context(audio_server(voice.port))
@@ -224,23 +224,22 @@ async def test_another_server_behind_the_url_takes_over(
         urls = (f"llm.url={brain_url}", f"tts.url={voice_url}", "llm.word_judge=null")
         ours = served(cache, brains[0], audio, ENDLESS, SHORT, *urls)
         socket = await stack.enter_async_context(talking(await stack.enter_async_context(ours)))
-        await begin(socket)
+        await begin(socket, 24)
         await voices[0].program.kill()
         events = await until(socket, DONE)
         done = events[-1]["response"]
         assert done["status"] in ("completed", "incomplete"), done["status_details"]
         assert "Sorry" not in transcript(events)
-        await begin(socket)
+        await begin(socket, 24)
         await brains[0].program.kill()
         await apologised(socket)
         await answers(socket)
 
 
-async def begin(socket: ClientConnection, tokens: int | None = None) -> None:
-    """Run an answer, of so many ``tokens``, up to its first sound."""
+async def begin(socket: ClientConnection, tokens: int) -> None:
+    """Run an answer, of ``tokens``, up to its first sound."""
     await send(socket, "conversation.item.create", item=text("Tell me a story."))
-    response = {"max_output_tokens": tokens} if tokens else {}
-    await send(socket, "response.create", response=response)
+    await send(socket, "response.create", response={"max_output_tokens": tokens})
     await until(socket, DELTA)
 
 
