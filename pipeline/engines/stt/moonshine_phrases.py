@@ -28,8 +28,8 @@ _SPACE = "▁"
 
 
 class PhraseEar:
-    """Looks for words in sound. Not thread-safe. It loads the network a second time (45 MB), because
-    the recogniser's runtime does not tell probabilities."""
+    """Looks for words in sound. Not thread-safe. It loads the network again (45 MB), because the
+    recogniser's runtime does not tell probabilities."""
 
     def __init__(self, directory: Path) -> None:
         """``directory``: Moonshine's weights. Raises ``WeightsError``."""
