@@ -1,8 +1,8 @@
 """The microphone's input in a test: words that can be told apart.
 
-Each word is a tone of its own level, by which a test's recogniser knows it. So a transcript shows exactly
-which words were in the audio, a word that was cut is shorter, and audio that is fed twice fails the
-test.
+Each word is a tone of its own level, by which a test's recogniser knows it. So a transcript shows
+exactly which words were in the audio, a word that was cut is shorter, and audio that is fed twice
+fails the test.
 """
 
 from __future__ import annotations
