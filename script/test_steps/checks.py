@@ -23,7 +23,7 @@ class CheckCommand:
         began = time.monotonic()
         program = str(place.venv / "bin" / self.command[0])
         process = subprocess.run(
-            ["nice", program, *self.command[1:]],
+            ["nice", "-n", "19", program, *self.command[1:]],
             cwd=place.root,
             text=True,
             stdout=subprocess.PIPE,
