@@ -12,6 +12,7 @@ import contextlib
 import email.parser
 import email.policy
 import json
+import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -345,10 +346,13 @@ async def serving(
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """A port without a listener."""
-    with socket.socket(_family(address)) as probe:
-        probe.bind((address, 0))
-        return int(probe.getsockname()[1])
+    """A port without a listener, below those that the system gives to connections."""
+    for _ in range(50):
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket(_family(address)) as probe, contextlib.suppress(OSError):
+            probe.bind((address, port))
+            return port
+    raise OSError(f"no port is free at {address}")
 
 
 def _family(address: str) -> socket.AddressFamily:
