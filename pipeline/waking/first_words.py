@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from pipeline.waking.calls import Calls
 from pipeline.waking.gate import SleepUtterance
 from pipeline.work import Priority, Work
 
+CallMatch = Literal["words", "sound"]
+"""A call is known by its words, or by its sound alone: its words were misheard."""
+
 
 class FirstWords:
     """Compares one utterance at a time, in a task of the session."""
@@ -28,17 +32,15 @@ class FirstWords:
         context: SessionContext,
         listener: Listener,
         calls: Calls,
-        tell: Callable[[SleepUtterance, bool], None],
+        tell: Callable[[SleepUtterance, CallMatch | None], None],
     ) -> None:
-        """``tell(utterance, called)`` gets each result: whether the first words are a call, or
-        sound like one (``misheard``)."""
+        """``tell(utterance, match)`` gets each result: how the first words are a call, if at
+        all."""
         self._context = context
         self._listener = listener
         self._calls = calls
         self._tell = tell
         self._task: asyncio.Task[None] | None = None
-        self.misheard = False
-        """Whether the newest call was known by its sound alone, and its words were others."""
 
     @property
     def busy(self) -> bool:
@@ -66,24 +68,22 @@ class FirstWords:
     async def _compare(self, utterance: SleepUtterance, recognition: Recognition) -> None:
         recognition.begin(self._context.tasks)
         work = Work(Priority.SPECULATIVE)
-        self.misheard = False
+        match: CallMatch | None = None
         try:
             transcript = await recognition.transcript(work)
-            called = self._calls.begins(transcript.text)
-            if not called and transcript.text:
-                called = self.misheard = await self._sounds_called(recognition.audio.pcm, work)
+            if self._calls.begins(transcript.text):
+                match = "words"
+            elif transcript.text and await self._sounds_called(recognition.audio.pcm, work):
+                match = "sound"
         except ReachyVoiceError:  # while it fails, nobody would be understood either
-            called = False
+            pass
         finally:
             recognition.stop()
         self._task = None
-        self._tell(utterance, called)
+        self._tell(utterance, match)
 
     async def _sounds_called(self, pcm: Pcm, work: Work) -> bool:
         stt = self._context.stages.stt
-        if not isinstance(stt, PhraseStage):
-            return False
-        for call in self._calls.texts:
-            if await stt.begins_with(pcm, call, work):
-                return True
-        return False
+        return isinstance(stt, PhraseStage) and any(
+            [await stt.begins_with(pcm, call, work) for call in self._calls.texts]
+        )

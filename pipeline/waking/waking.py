@@ -35,7 +35,7 @@ from pipeline.items import FunctionCallItem
 from pipeline.settings import Sector, Wake
 from pipeline.waking import tuning
 from pipeline.waking.calls import Calls
-from pipeline.waking.first_words import FirstWords
+from pipeline.waking.first_words import CallMatch, FirstWords
 from pipeline.waking.gate import NOT_CALLED, SleepUtterance, WakeGate, WakingCall
 
 DEFAULT_CALLS = ("Hey Reachy",)
@@ -168,9 +168,9 @@ class Waking:
             self._gate.hear(ended)
             self._listener.forget_speaker()
 
-    def _judge(self, utterance: SleepUtterance, called: bool) -> None:
-        if called:
-            self._misheard = self._words is not None and self._words.misheard
+    def _judge(self, utterance: SleepUtterance, match: CallMatch | None) -> None:
+        if match:
+            self._misheard = match == "sound"
             self._awake("word", self._gate.call(utterance))
         elif self._words:
             self._gate.dismiss(utterance)
