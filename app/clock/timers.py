@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 MOST_ENTRIES = 100
 EXPIRY_S = 12 * 3600.0
-"""Entries that nobody has heard this long after they were due are dropped."""
+"""Entries still unheard this long after they were due are dropped."""
 LONGEST_S = 366 * 86_400.0
 
 Kind = Literal["timer", "alarm", "reminder"]

@@ -22,7 +22,7 @@ from pipeline.turn_taking.turn_runner import TurnRunner
 MIN_COMMIT_MS = 100
 """The Realtime API refuses to commit less."""
 STREAMED_S, LEFT_S = 30.0, 10.0
-"""Nobody holds a button down for longer, or waits for longer to commit. Guesses."""
+"""Estimates: how long people hold the button at most, and how long after it a client commits."""
 
 
 class InputBuffer:
