@@ -20,7 +20,7 @@ export const talk = {
     let link = "connecting", devices = [], device = "", allowed = "prompt";
     let voice = "", language = "", tools = false;
     let held = false, byKey = false, level = 0, playing = false, cut = 0;
-    let shown = 0, reading = false; // how much of the conversation; whether an earlier part is read
+    let shown = 0, followed = 0; // how much of the conversation; where its end was scrolled to
     // ms: when the microphone was last loud, when the speech or writing ended that is to be answered,
     // and from then to the first sound.
     let loud = 0, asked = 0, waited = 0;
@@ -154,7 +154,7 @@ export const talk = {
       if (!text || link !== "open") return false;
       stop();
       asked = performance.now();
-      reading = false;
+      followed = 0;
       conversation.write(text);
       draw();
       return true;
@@ -172,6 +172,13 @@ export const talk = {
       waiting ||= setTimeout(() => { waiting = 0; draw(); }, DRAW_EVERY_MS);
     }
 
+    // Whether a person scrolled up since the captions were last scrolled to their end.
+    function read(list) {
+      if (!list) return false;
+      const { scrollTop, scrollHeight, clientHeight } = list;
+      return scrollTop < followed - 24 && scrollTop + clientHeight < scrollHeight - 24;
+    }
+
     function draw() {
       if (client.closed) return;
       const { listening } = sound;
@@ -183,14 +190,14 @@ export const talk = {
       const state = stateOf({ open, cut, playing: speaking, awaited, asleep, listening });
       const lines = [...items.values()].filter((item) => item.text || item.picture || item.cut);
       being.show(state);
-      const focused = host.contains(document.activeElement);
+      const focused = host.contains(document.activeElement), reading = read(host.querySelector(".captions"));
       render(html`<div class="place" @keydown=${({ key }) => { if (key === "Escape") stop(); }}>
         ${being.element}
         <p class="state" aria-hidden="true">${open ? WORDS[state] : LINKS[link]}</p>
         <p class="hidden" role="status">${LINKS[link]}${listening ? ", the microphone is on" : ""}${asleep ? ", Reachy is asleep" : ""}</p>
         <p class="hidden" aria-live="polite">${conversation.spoken}</p>
         ${problem ? html`<p class="bad" role="alert">${problem}</p>` : nothing}
-        ${lines.length ? html`<ol class="captions" aria-label="Conversation" tabindex="0" @scroll=${({ target }) => { reading = target.scrollHeight - target.scrollTop > target.clientHeight + 24; }}>${lines.map(caption)}</ol>` : welcome()}
+        ${lines.length ? html`<ol class="captions" aria-label="Conversation" tabindex="0">${lines.map(caption)}</ol>` : welcome()}
         ${controls(open, responding, listening)}
         <p class="quiet">${quiet()}</p>
         ${client.fellBack ? html`<p class="quiet">A call by WebRTC did not connect, so sound goes by the WebSocket.</p>` : nothing}
@@ -200,7 +207,9 @@ export const talk = {
       const written = lines.reduce((sum, { text }) => sum + text.length, lines.length);
       if (written === shown || reading) return;
       shown = written;
-      host.querySelector(".captions")?.scrollTo(0, Number.MAX_SAFE_INTEGER);
+      const list = host.querySelector(".captions");
+      list?.scrollTo(0, Number.MAX_SAFE_INTEGER);
+      followed = list?.scrollTop ?? 0;
     }
 
     function welcome() {
