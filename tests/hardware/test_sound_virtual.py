@@ -235,7 +235,8 @@ async def test_unplug_and_replug_in_the_middle_of_an_answer(sound: VirtualSound)
         for notice in scene.notices
         if isinstance(notice, DevicesReady)
     )
-    assert sum(block.lost_samples > 0 for block in scene.blocks) == 3
+    # A busy machine may lose some of 10 ms besides.
+    assert sum(block.lost_samples > 1_600 for block in scene.blocks) == 3
 
 
 async def test_the_sound_system_crashes_and_comes_back(sound: VirtualSound) -> None:
