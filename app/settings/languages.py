@@ -81,7 +81,7 @@ def _unusable(language: str, why: str) -> ConfigError:
     return ConfigError(f"{shown} cannot be used", why=why, fix="See config/languages/en.yaml")
 
 
-OVERLAPS = ("encouragements", "prefaces", "continuations", "additions", "refusals")
+OVERLAPS = ("encouragements", "prefaces", "continuations", "additions", "names", "refusals")
 FAREWELLS = ("farewells", "before_farewells", "after_farewells")
 PHRASES = (*OVERLAPS, "credits", "courtesies", *FAREWELLS)
 SENTENCES = "sentences"

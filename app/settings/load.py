@@ -199,14 +199,21 @@ def _node(value: object, origin: str) -> Node:
 
 
 def _overlay(base: Branch, over: Branch) -> Branch:
-    """``over`` wins. An engine section that names a different engine starts from scratch."""
+    """``over`` wins. An engine section that names a different engine starts from scratch; another
+    section without keys changes nothing."""
     children = dict(base.children)
     for key, node in over.children.items():
         below = children.get(key)
+        if key in Settings.model_fields and key not in list(Kind) and _is_empty(node):
+            continue
         if key in list(Kind):
             below = None if _names_other(below, node, "engine") else _of_weights(below, node)
         children[key] = _merge(below, node)
     return Branch(over.origin, children)
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, Leaf) and node.value is None
 
 
 def _merge(below: Node | None, node: Node) -> Node:

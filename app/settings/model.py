@@ -6,6 +6,7 @@ here. ``app.settings.load`` reads them from YAML, the environment and ``--set``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,7 @@ from pipeline.settings import (
     Speculation,
     Wake,
 )
+from pipeline.spoken.language_codes import asks_to_detect, language_code
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 FRONT_DEG = 90.0
@@ -107,6 +109,14 @@ class ServerSettings(Section):
     """Serve WebRTC at /v1/realtime/calls; needs the packages of the extra `webrtc`."""
     turns_kept: int = Field(default=200, ge=0, le=10_000)
     """Number of turns, with their text, kept in memory for the console; 0 keeps no turns."""
+
+    @model_validator(mode="after")
+    def _ports_differ(self) -> Self:
+        ports = self.port, self.browser_port, self.wyoming_port
+        numbers = [port for port in ports if port]
+        if len(set(numbers)) < len(numbers):
+            raise ValueError("port, browser_port and wyoming_port must differ")
+        return self
 
     def console_url(self, port: int) -> str:
         """The console's URL for a browser on this machine."""
@@ -184,8 +194,12 @@ class FillerSettings(Section, Filler):
     """What the robot says while an answer is slow."""
 
 
-def _auto(language: str) -> str:
-    return "" if language == "auto" else language
+def _language(text: str) -> str:
+    if not text.strip() or asks_to_detect(text):
+        return ""
+    if not (code := language_code(text)) and not re.fullmatch("[a-z]{2,3}", text):
+        raise ValueError("must be a language, as in de, de-AT or German, or auto")
+    return code or text
 
 
 class ConversationSettings(Section):
@@ -196,10 +210,9 @@ class ConversationSettings(Section):
     """The system prompt, unless the client sends its own."""
     persona: str | None = None
     """Use the instructions of this file in config/personas; `instructions` overrides them."""
-    language: Annotated[str, AfterValidator(_auto)] = Field(
-        default="en", pattern=r"^(auto|[a-z]{2,3})?$"
-    )
-    """Language of the conversation, ISO 639-1; `auto` or empty: what the recogniser detects."""
+    language: Annotated[str, AfterValidator(_language)] = "en"
+    """Language of the conversation: `de`, `de-AT`, `German`; `auto` or empty: what the recogniser
+    detects."""
     language_fixed: bool = False
     """Clients cannot change the language."""
     tool_instructions: str = (

@@ -150,14 +150,24 @@ def test_the_command_lists_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "language"), [("auto", ""), ("", ""), ("de", "de"), ("ast", "ast")]
+    ("given", "language"),
+    [
+        ("auto", ""),
+        ("Auto", ""),
+        ("", ""),
+        ("de", "de"),
+        ("de-AT", "de"),
+        ("deu", "de"),
+        ("German", "de"),
+        ("ast", "ast"),
+    ],
 )
-def test_the_language_may_be_auto(given: str, language: str) -> None:
+def test_the_language_is_a_code_a_name_or_detected(given: str, language: str) -> None:
     found = load(f"conversation.language='{given}'").settings.conversation
     assert found.language == language
 
 
-@pytest.mark.parametrize("given", ["German", "de-DE", "autos"])
-def test_a_language_is_a_code(given: str) -> None:
-    with pytest.raises(ConfigError, match="language"):
+@pytest.mark.parametrize("given", ["Klingon", "k-on", "autos"])
+def test_an_unknown_language_is_an_error(given: str) -> None:
+    with pytest.raises(ConfigError, match="must be a language"):
         load(f"conversation.language={given}")

@@ -130,6 +130,7 @@ def test_a_certificate_is_relative_to_its_settings_file(write: Write) -> None:
 
 def test_an_empty_file_changes_nothing(write: Write) -> None:
     assert load(write("")).settings == load().settings
+    assert load(write("server:\nbarge_in:\n  # nothing yet")).settings == load().settings
 
 
 def test_yaml_types_of_environment_and_set(write: Write) -> None:
@@ -323,6 +324,11 @@ def test_the_cache_follows_xdg() -> None:
             "endpointing:\n  clear_wait_ms: 600",
             "endpointing: the waits must rise: clear_wait_ms, likely_wait_ms, unsure_wait_ms",
         ),
+        (
+            "server: {port: 8765, browser_port: 8765}",
+            "my.yaml:1: server: port, browser_port and wyoming_port must differ",
+        ),
+        ("conversation: {language: klingon}", 'de-AT or German, or auto, not "klingon"'),
     ],
 )
 def test_a_mistake_is_named_with_file_line_and_key(write: Write, text: str, expected: str) -> None:
@@ -332,12 +338,12 @@ def test_a_mistake_is_named_with_file_line_and_key(write: Write, text: str, expe
 
 def test_all_mistakes_at_once(write: Write) -> None:
     path = write("server: {prot: 1, port: x}\nfoo: 1\nstt: {engine: none}\nplayback: {lead_ms: -1}")
-    found = problems(path, "conversation.language=English", REACHY_VOICE__VAD__NOPE="1")
+    found = problems(path, "conversation.language=Elvish", REACHY_VOICE__VAD__NOPE="1")
     assert len(found) == 7
     assert sum(line.startswith("my.yaml:") for line in found) == 5
     assert any(line.startswith("--set conversation.language: ") for line in found)
     assert any(line.startswith("environment REACHY_VOICE__VAD__NOPE: vad.nope") for line in found)
-    assert "7 problems" in error(path, "conversation.language=English", REACHY_VOICE__VAD__NOPE="1")
+    assert "7 problems" in error(path, "conversation.language=Elvish", REACHY_VOICE__VAD__NOPE="1")
 
 
 @pytest.mark.parametrize(
