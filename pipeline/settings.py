@@ -146,9 +146,10 @@ class Lexicon:
     Speech over an answer: ``commands`` interrupt it at once; ``openers`` begin questions and
     requests, and never stand alone; ``backchannels`` only show that the user listens, as the
     phrases of ``encouragements`` do. ``continuations`` ask for more of the answer; ``prefaces`` may
-    stand before one, ``additions`` after it. Text with one of ``refusals`` is never an agreement.
-    In phrases, ``|`` separates alternatives, what is in parentheses may be left out, and ``*ing``
-    is any word with that ending except a command or an opener.
+    stand before one, ``additions`` after it, and the robot's ``names`` after either. Text with one
+    of ``refusals`` is never an agreement. In phrases, ``|`` separates alternatives, what is in
+    parentheses may be left out, and ``*ing`` is any word with that ending except a command or an
+    opener.
 
     The end of a turn: ``answers`` are complete alone; ``fillers`` promise more, and so do
     ``starters`` that stand alone or have no full stop; ``leaning`` words need another word, and
@@ -170,6 +171,7 @@ class Lexicon:
     prefaces: tuple[str, ...] = ()
     continuations: tuple[str, ...] = ()
     additions: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     answers: tuple[str, ...] = ()
     fillers: tuple[str, ...] = ()

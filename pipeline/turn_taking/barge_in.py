@@ -179,8 +179,8 @@ def _shortened(words: tuple[str, ...]) -> frozenset[str]:
     return frozenset(_short(_bare(word)) for word in words)
 
 
-_State = Literal["idle", "due", "continued"]
-"""Of words that may agree: whether a preface needs a continuation, and whether one has come."""
+_State = Literal["idle", "due", "encouraged", "continued"]
+"""Of words that may agree: whether a preface needs a continuation, and what has come."""
 _Slot = frozenset[str]
 """The words in one place of a phrase; ``*ing``: any that ends so; empty: it may be left out."""
 
@@ -194,9 +194,10 @@ def _covers(words: tuple[str, ...], lexicon: Lexicon, so_far: bool) -> bool:
             states[at + 1] |= here
         steps: tuple[tuple[tuple[str, ...], set[_State]], ...] = (
             (lexicon.prefaces, {"due"}),
-            (lexicon.encouragements, here),
+            (lexicon.encouragements, here | {"encouraged"} if here - {"due"} else here),
             (lexicon.continuations, {"continued"}),
             (lexicon.additions, here & {"continued"}),
+            (lexicon.names, here & {"encouraged", "continued"}),
         )
         for phrases, after in steps if here else ():
             index = _index(phrases) if after else {}

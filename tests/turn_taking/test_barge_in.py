@@ -253,6 +253,8 @@ def test_who_asks_for_more_is_told_more(language: str) -> None:
         return [text for text, verdict in verdicts.items() if interrupts(verdict)]
 
     assert stopped(ENCOURAGEMENTS[language]) == []
+    phrases = [text.rstrip(".!? ") for text in ENCOURAGEMENTS[language].split("|") if " " in text]
+    assert stopped("|".join(f"{text}, Reachy." for text in phrases if "Reachy" not in text)) == []
     assert stopped(MEANT[language]) == MEANT[language].split("|")
 
 
