@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal
 
 import numpy as np
@@ -81,6 +82,12 @@ class FirstWords:
             recognition.stop()
         self._task = None
         self._tell(utterance, match)
+
+    async def prepare(self) -> None:
+        """Have the recogniser load what it needs to know a call by its sound, before the first."""
+        silence = np.zeros(tuning.FIRST_WORDS_SAMPLES, np.int16)
+        with suppress(ReachyVoiceError):  # a call will tell
+            await self._sounds_called(silence, Work(Priority.SPECULATIVE))
 
     async def _sounds_called(self, pcm: Pcm, work: Work) -> bool:
         stt = self._context.stages.stt

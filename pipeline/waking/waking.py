@@ -96,6 +96,8 @@ class Waking:
 
     def begin(self) -> None:
         """Begin asleep, or awake if the session resumes a conversation that was awake."""
+        if self._words:
+            self._context.tasks.create_task(self._words.prepare())
         if not self._can_sleep:
             self._gate.stay_awake()
         elif self._gate.until > self._now():
