@@ -3,7 +3,7 @@ their calls are carried out here the way a client would do it: call, output, nex
 
 An answer with calls ends like any other. Once all calls have their outputs, including the client's,
 the next answer is given. A filler sentence bridges a long wait. Calls are cancelled by speech that
-is more than "mm-hm", a cancelled answer, and ``response.cancel``.
+is more than "mm-hm", once its words are known, and by ``response.cancel``.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class ServerTools:
                 if item.server:
                     self._take_call(reply_id, item, item.server)
             case ReplyFinished(reply_id, "cancelled", reason=reason):
-                if reason in ("turn_detected", "client_cancelled"):
+                if reason == "client_cancelled":
                     self.interrupt(reply_id)
             case ItemAdded(FunctionOutputItem(), hidden=False):
                 self._go_on()

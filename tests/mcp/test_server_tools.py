@@ -179,6 +179,18 @@ def test_a_barge_in_over_the_words_before_a_call_cancels_it() -> None:
     assert (server.cancelled, played.statuses[0]) == (1, "cancelled")
 
 
+def test_a_noise_over_the_words_before_a_call_does_not_cancel_it() -> None:
+    """It cuts the answer off before it is known that there are no words in it."""
+    stt = ScriptedStt(("What is the weather?", ""))
+    words = "I will look that up for you in the newest forecast that there is. "
+    llm = ScriptedLlm(answers=[(words, ToolCall("forecast", "{}"))], deltas=("It rains.",))
+    acts = say(1), silence(2.5), say(1), silence(6)
+    played = scene(llm, weather(takes_s=5), *acts, stt=stt, config=VOICE, settings=AT_ONCE)
+    assert played.statuses == ["cancelled", "completed"]
+    assert outcome(played) == ("Rain.", None)
+    assert played.words[-1] == "It rains."
+
+
 def test_a_backchannel_does_not_cancel_the_call() -> None:
     stt = ScriptedStt(("What is the weather?", "Okay."))
     llm, server = caller(("Hold on.",)), weather(takes_s=8)
