@@ -37,7 +37,6 @@ from pipeline.items import (
     Part,
     ServerCall,
     ToolServerItem,
-    spoken_text,
 )
 from pipeline.messages import ToolChoice
 from pipeline.speaking.replies import Replies
@@ -413,5 +412,5 @@ def _arguments(text: str) -> dict[str, Any] | None:
 
 
 def _says_something(parts: Sequence[Part]) -> bool:
-    """Whether a user's message has words; one with only pictures may come from a tool."""
-    return any(spoken_text(part) for part in parts if not isinstance(part, ImagePart))
+    """Whether a user's message has words, or speech that may; pictures may come from a tool."""
+    return not all(isinstance(part, ImagePart) for part in parts)

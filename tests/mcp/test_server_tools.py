@@ -15,6 +15,7 @@ from pipeline.bus import Published
 from pipeline.commands import (
     AddItem,
     CancelResponse,
+    CommitAudio,
     Configure,
     CreateResponse,
     ResponseOptions,
@@ -241,6 +242,17 @@ def test_a_new_question_does_not_wait_for_a_call() -> None:
     llm = caller(("At noon.",))
     played = scene(llm, weather(takes_s=9), *ASK, wait(1), *ASK_MORE, wait(3))
     assert played.words == ["At noon."]
+
+
+def test_a_new_question_in_push_to_talk_does_not_wait_for_a_call() -> None:
+    """The client asks for its answer before its words are known."""
+    stt = ScriptedStt(("What is the weather?", "And what time is it?"))
+    ask = say(1), CommitAudio(), CreateResponse()
+    llm = caller(("At noon.",))
+    acts = *ask, wait(1), *ask, wait(3)
+    played = scene(llm, weather(takes_s=9), *acts, stt=stt, config=PUSH_TO_TALK)
+    assert played.words == ["At noon."]
+    assert outcome(played) == (None, CANCELLED)
 
 
 def test_an_out_of_band_answer_does_not_replace_the_one_after_a_call() -> None:
