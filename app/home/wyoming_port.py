@@ -45,7 +45,7 @@ from pipeline.messages import SpeechRequest
 from pipeline.settings import lexicon_of, with_inventions
 from pipeline.speaking.chunker import SpeechChunker
 from pipeline.spoken.language_codes import language_code
-from pipeline.work import CLIENT, Cancelled, Work, new_client
+from pipeline.work import Cancelled, Work, new_client
 
 log = logging.getLogger("reachy_voice.wyoming")
 
@@ -65,7 +65,7 @@ async def serve_wyoming(
     """Serve until cancelled. ``admits``: whether a caller may connect."""
     clients = 0
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader: _ClientReader, writer: asyncio.StreamWriter) -> None:
         nonlocal clients
         clients += 1
         try:
@@ -81,18 +81,33 @@ async def serve_wyoming(
 
     async with asyncio.TaskGroup() as group:
 
-        def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            group.create_task(serve(reader, writer))
-
         def protocol() -> asyncio.StreamReaderProtocol:
-            return asyncio.StreamReaderProtocol(_BoundedReader(MOST_EVENT_BYTES), begin)
+            reader = _ClientReader()
+            return asyncio.StreamReaderProtocol(
+                reader, lambda _, writer: group.create_task(serve(reader, writer))
+            )
 
         loop = asyncio.get_running_loop()
         async with await loop.create_server(protocol, sock=listener) as server:
             await server.serve_forever()
 
 
-class _BoundedReader(asyncio.StreamReader):
+class _ClientReader(asyncio.StreamReader):
+    """Ends ``work``, all that its client asks of engines, as soon as the client leaves."""
+
+    def __init__(self) -> None:
+        super().__init__(MOST_EVENT_BYTES)
+        self.work = Work()
+        self.work.client = new_client()
+
+    def feed_eof(self) -> None:
+        self.work.cancel()
+        super().feed_eof()
+
+    def set_exception(self, exc: Exception) -> None:
+        self.work.cancel()
+        super().set_exception(exc)
+
     async def readexactly(self, n: int) -> bytes:
         """Raises ``ValueError`` if that is too much; the library then ends the connection."""
         if n > MOST_EVENT_BYTES:
@@ -115,13 +130,12 @@ class WyomingClient:
     """One connection: one request after the other."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, assistant: Assistant
+        self, reader: _ClientReader, writer: asyncio.StreamWriter, assistant: Assistant
     ) -> None:
-        CLIENT.set(new_client())
         self._reader = reader
         self._writer = writer
         self._assistant = assistant
-        self._work = Work()
+        self._work = reader.work
         self._asked = Transcribe()
         self._hearing: _Hearing | None = None
         self._speaking: _Speaking | None = None

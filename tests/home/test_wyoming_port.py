@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import socket
+import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
@@ -15,7 +17,7 @@ from wyoming.asr import Transcribe, Transcript, TranscriptChunk
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.client import AsyncTcpClient
 from wyoming.error import Error
-from wyoming.event import Event, Eventable
+from wyoming.event import Event, Eventable, async_write_event
 from wyoming.info import Describe, Info
 from wyoming.ping import Ping
 from wyoming.tts import (
@@ -34,6 +36,7 @@ from app.server.listening import bind
 from pipeline.engines.contract import Partial
 from pipeline.errors import EngineError
 from pipeline.work import Cancelled
+from reachy_voice.testing.jobs import ScriptedJob
 from tests.support.staged_server import StagedAssistant
 
 pytestmark = pytest.mark.machine
@@ -316,6 +319,34 @@ async def test_a_client_that_leaves_ends_its_work() -> None:
         await ask(port, *heard(0.5)[:-1], Ping(), until="pong")
         for _ in range(2 * wyoming_port.MOST_CLIENTS):
             assert await ask(port, Describe(), until="info")
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("asked", [heard(0.1), [Synthesize("One two.")]])
+async def test_a_client_that_leaves_ends_work_that_has_begun(
+    asked: Sequence[Eventable], reset: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though nothing can be sent to it yet."""
+    begun, ended, take = asyncio.Event(), asyncio.Event(), ScriptedJob.take
+
+    async def slowly(job: ScriptedJob, seconds: float) -> None:
+        begun.set()
+        try:
+            await take(job, 3600)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(ScriptedJob, "take", slowly)
+    async with door(StagedAssistant()) as port, asyncio.timeout(10):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        for each in asked:
+            await async_write_event(each.event(), writer)
+        await begun.wait()
+        if reset:
+            linger = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        writer.close()
+        await ended.wait()
 
 
 async def test_speech_without_an_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
