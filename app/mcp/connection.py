@@ -294,8 +294,8 @@ def _tool(tool: mcp_types.Tool) -> ServerTool:
 
 def _why_unusable(tool: mcp_types.Tool) -> str:
     schema = tool.input_schema
-    if len(tool.name) > MOST_NAME_CHARS:
-        return f"its name has more than {MOST_NAME_CHARS} characters"
+    if not 0 < len(tool.name) <= MOST_NAME_CHARS:
+        return f"its name must have 1 to {MOST_NAME_CHARS} characters"
     if len(str(schema)) > MOST_SCHEMA_CHARS:
         return f"its schema has more than {MOST_SCHEMA_CHARS} characters"
     if schema == MALFORMED:

@@ -243,6 +243,13 @@ async def test_a_malformed_tool_does_not_take_the_others(
     assert ("malformed" in caplog.text) != usable
 
 
+async def test_a_tool_without_a_name_is_left_out() -> None:
+    """Models by URL refuse each request that offers one."""
+    tools = [{**FORECAST, "name": ""}, FORECAST]
+    async with mcp_stub(tools=tools) as stub, connected(ServerPlace(stub.url)) as server:
+        assert [tool.name for tool in server.tools] == ["forecast"]
+
+
 @pytest.mark.parametrize(
     ("result", "text"),
     [
