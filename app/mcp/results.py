@@ -79,10 +79,10 @@ def call_result(result: CallToolResult) -> CallResult:
     texts = [text for each in result.content if (text := _text(each, images))]
     if not texts and result.structured_content is not None:
         texts = [json.dumps(result.structured_content, ensure_ascii=False)]
-    text = _shorten("\n".join(texts)) or NO_OUTPUT
+    text = _shorten("\n".join(texts))
     if result.is_error:
-        return CallResult(error=text)
-    return CallResult(text, tuple(images[:MOST_IMAGES]))
+        return CallResult(error=text or "(It gives no reason.)")
+    return CallResult(text or NO_OUTPUT, tuple(images[:MOST_IMAGES]))
 
 
 def _data_url(base64_text: str) -> str:

@@ -160,6 +160,12 @@ def test_results_are_converted_for_the_model(content: list[Any], text: str, imag
     assert len(result.images) == images
 
 
+def test_an_error_without_words_does_not_say_that_all_is_done() -> None:
+    error = connection.call_result(CallToolResult(content=[], is_error=True)).error
+    assert error
+    assert "Done" not in error
+
+
 # --- the owner's settings ----------------------------------------------------------------------
 
 
