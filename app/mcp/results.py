@@ -59,7 +59,7 @@ def mend_results(client: Client) -> None:
     async def mended(method: str, *given: Any) -> dict[str, Any]:
         result = {k: v for k, v in (await send(method, *given)).items() if v is not None}
         key, instead = _PARTS.get(method, ("", {}))
-        known = key in result or (key == "content" and "structuredContent" in result)
+        known = key in result or key == "content"
         if known and not fits(method, result):
             parts, result[key] = result.get(key, []), []
             for part in parts if isinstance(parts, list) else [parts]:

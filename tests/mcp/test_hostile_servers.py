@@ -14,7 +14,7 @@ from mcp.types import CallToolResult, ImageContent
 from app.mcp import connection, http, stdio
 from app.mcp import pacing as pacing_module
 from app.mcp.connection import McpServer, ServerPlace
-from app.mcp.results import UNREADABLE, call_result
+from app.mcp.results import NO_OUTPUT, UNREADABLE, call_result
 from pipeline.realtime.wire import MAX_SHOWN_CHARS
 from pipeline.tools.contract import CallResult
 from reachy_voice.testing.virtual_time import in_virtual_time
@@ -258,6 +258,7 @@ async def test_a_tool_without_a_name_is_left_out() -> None:
         ({**TEXT, "isError": None, "structuredContent": None}, "Rain."),
         ({"structuredContent": {"rain": True}}, '{"rain": true}'),
         ({"content": "Rain."}, UNREADABLE),
+        ({}, NO_OUTPUT),
     ],
 )
 async def test_a_malformed_part_of_a_result_does_not_take_the_others(
