@@ -149,6 +149,10 @@ class CallLink(RealtimeLink):
 
     # -- to the client
 
+    def _busy(self) -> bool:
+        """Also while the end of an answer waits here: the client has only what was played."""
+        return super()._busy() or bool(self.output.speeches)
+
     def _tell(self, reply_id: str, state: OutputState) -> None:
         self._bus.publish(OutputBuffer(reply_id, state))
 

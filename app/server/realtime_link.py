@@ -396,11 +396,11 @@ class RealtimeLink(ABC):
 
     def look(self) -> None:
         """Bring ``resting`` up to date: after each event, and before each message."""
+        (self.resting.clear if self._busy() else self.resting.set)()
+
+    def _busy(self) -> bool:
         attentive = self._session is not None and self._session.attentive
-        if self._user_speaks or self._replies or attentive:
-            self.resting.clear()
-        else:
-            self.resting.set()
+        return self._user_speaks or self._replies > 0 or attentive
 
     async def _flush(self) -> None:
         """Send what is queued, in order; both directions call this."""

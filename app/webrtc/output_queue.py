@@ -53,7 +53,8 @@ class OutputQueue:
     def __init__(self, tell: Callable[[str, OutputState], None]) -> None:
         """``tell(reply_id, state)`` reports each change of a reply's speech."""
         self._tell = tell
-        self._speeches: deque[_Speech] = deque()
+        self.speeches: deque[_Speech] = deque()
+        """What is not played to its end yet."""
         self._dropped: set[str] = set()
         """Replies still in progress whose speech is dropped."""
 
@@ -64,7 +65,7 @@ class OutputQueue:
         speech = self._speech(reply_id)
         if speech is None:
             speech = _Speech(reply_id, rate)
-            self._speeches.append(speech)
+            self.speeches.append(speech)
         speech.add(pcm)
 
     def end(self, reply_id: str) -> None:
@@ -76,21 +77,21 @@ class OutputQueue:
     def cut(self, reply_id: str) -> None:
         """The reply was cancelled."""
         if speech := self._speech(reply_id):
-            self._speeches.remove(speech)
+            self.speeches.remove(speech)
             self._clear(speech)
         self._dropped.discard(reply_id)
 
     def clear(self) -> Sequence[str]:
         """Drop all speech, including the rest of replies in progress; returns those dropped."""
-        speeches, self._speeches = self._speeches, deque()
+        speeches, self.speeches = self.speeches, deque()
         for speech in speeches:
             self._clear(speech)
         return [speech.reply_id for speech in speeches]
 
     def take(self) -> Pcm:
         """The next frame, ``FRAME_SAMPLES`` at ``RATE``."""
-        while self._speeches:
-            speech = self._speeches[0]
+        while self.speeches:
+            speech = self.speeches[0]
             if speech.due:
                 if not speech.started:
                     speech.started = True
@@ -98,13 +99,13 @@ class OutputQueue:
                 return speech.frame()
             if not speech.ended:
                 break
-            self._speeches.popleft()
+            self.speeches.popleft()
             if speech.started:
                 self._tell(speech.reply_id, "stopped")
         return SILENCE
 
     def _speech(self, reply_id: str) -> _Speech | None:
-        return next((each for each in self._speeches if each.reply_id == reply_id), None)
+        return next((each for each in self.speeches if each.reply_id == reply_id), None)
 
     def _clear(self, speech: _Speech) -> None:
         if not speech.ended:

@@ -10,7 +10,6 @@ a buffer that is always full; recognition waits only at a gap."""
 FAR = 500
 """A number so far from the expected one begins a new stream."""
 
-
 Packet = tuple[int, bytes]
 """When it begins, in the sender's count of samples, and its payload."""
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 
 import aioice.ice
 import pytest
@@ -81,6 +83,20 @@ async def test_the_client_clears_the_playback(served: Served, complete: bool) ->
         else:
             done = await caller.until("response.done")
             assert done["response"]["status_details"]["reason"] == "client_cancelled"
+
+
+async def test_a_server_that_stops_first_plays_its_answer(serving: Serve) -> None:
+    """It has sent all of it, and the track has hardly begun."""
+    served = await serving(StagedAssistant(cast=tone_cast()), webrtc=True, drain_s=60)
+    detection = {"type": "server_vad", "interrupt_response": False}
+    session = {**SESSION, "audio": {"input": {"turn_detection": detection}}}
+    async with calling(served, session=session) as caller:
+        caller.microphone.say(tone(TIME))
+        await caller.until("response.done")
+        os.kill(os.getpid(), signal.SIGTERM)
+        await caller.closed.wait()
+        await served.task
+    assert len(caller.audible()) * 0.02 > 0.2
 
 
 async def test_push_to_talk_commits_the_tracks_audio(served: Served) -> None:
