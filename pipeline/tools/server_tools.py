@@ -32,9 +32,9 @@ from pipeline.items import (
     FunctionCallItem,
     FunctionOutputItem,
     ImagePart,
+    Item,
     ItemStatus,
     MessageItem,
-    Part,
     ServerCall,
     ToolServerItem,
 )
@@ -359,7 +359,7 @@ class ServerTools:
                     outputs.add(item.call_id)
                 case FunctionCallItem() if item.call_id not in outputs:
                     calls.append(item)
-                case MessageItem(role="user", parts=parts) if _says_something(parts):
+                case _ if _asks_anew(item):
                     break
         return calls
 
@@ -369,8 +369,10 @@ class ServerTools:
         options = command.options
         if not options.in_conversation or options.input is not None:
             return False
+        newest = next(self._chat.newest_first, None)
         is_due = self._next is not None and self._next is self._replies.awaited_options
-        if (is_due or self._is_over(options)) and not self._next_asked:
+        is_due = is_due and not _asks_anew(newest)
+        if (is_due or self._is_over(options, newest)) and not self._next_asked:
             self._next_asked = True
             return True
         running = {call.item.id for call in self._calls.values() if call.task}
@@ -381,9 +383,9 @@ class ServerTools:
         self._rounds = 0
         return False
 
-    def _is_over(self, options: ResponseOptions) -> bool:
+    def _is_over(self, options: ResponseOptions, newest: Item | None) -> bool:
         """Whether the answer after calls that the client was told of was already given."""
-        match next(self._chat.newest_first, None):
+        match newest:
             case MessageItem(role="assistant") if self._next is self._replies.latest_options:
                 return self._next_shown and options == ResponseOptions()
         return False
@@ -411,6 +413,9 @@ def _arguments(text: str) -> dict[str, Any] | None:
     return arguments if isinstance(arguments, dict) else None
 
 
-def _says_something(parts: Sequence[Part]) -> bool:
-    """Whether a user's message has words, or speech that may; pictures may come from a tool."""
-    return not all(isinstance(part, ImagePart) for part in parts)
+def _asks_anew(item: Item | None) -> bool:
+    """Whether the user says something, or may: pictures alone may come from a tool."""
+    match item:
+        case MessageItem(role="user", parts=parts):
+            return not all(isinstance(part, ImagePart) for part in parts)
+    return False

@@ -244,6 +244,13 @@ def test_a_new_question_does_not_wait_for_a_call() -> None:
     assert played.words == ["At noon."]
 
 
+def test_a_new_question_over_the_answer_after_a_call_is_refused_as_over_any_other() -> None:
+    """It is not taken as asking for that answer, and so forgotten."""
+    llm = caller(("It ", 2.0, "rains."))
+    played = scene(llm, weather(takes_s=0.1), *ASK, wait(1), *ASK_MORE, wait(3))
+    assert played.refusals == [(None, "conversation_already_has_active_response")]
+
+
 def test_a_new_question_in_push_to_talk_does_not_wait_for_a_call() -> None:
     """The client asks for its answer before its words are known."""
     stt = ScriptedStt(("What is the weather?", "And what time is it?"))
