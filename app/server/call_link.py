@@ -33,9 +33,6 @@ from pipeline.events import (
 )
 from pipeline.realtime.wire import ClientMessage, WireError
 
-UNASKED_S = 2.0
-"""While a conversation is parked for the client, sound begins a session only after this long: the
-first message brings the tools, which decide whether the client resumes it."""
 CONTROLS = 4
 """Most control sockets per call."""
 UNREAD = 1024
@@ -52,9 +49,6 @@ class CallLink(RealtimeLink):
         self.output = OutputQueue(self._tell)
         self._peer = peer
         self._connect_s = services.limits.handshake_s
-        self._may_begin = False
-        """Whether sound may begin the session."""
-        self._waited_samples = 0
         self._controls: set[asyncio.Queue[str | None]] = set()
         self._ready = asyncio.Event()
         """Set once messages may be carried out."""
@@ -122,22 +116,15 @@ class CallLink(RealtimeLink):
             got = await self._peer.receive()
             self.look()
             if isinstance(got, str | bytes):
-                self._may_begin = True
                 await self.take(got)
                 continue
             self._heard_at = self._loop.time()
-            self._waited_samples += len(got)
-            if self._begins():
-                await self._submit([AppendAudio(got, RATE, live=True)])
+            await self._submit([AppendAudio(got, RATE, live=True)])
 
     def _begin(self) -> SessionLike:
         session = super()._begin()
         session.set_player_lag(LEAST_LAG_S)  # until the client has reported
         return session
-
-    def _begins(self) -> bool:
-        waited = self._waited_samples > UNASKED_S * RATE
-        return self._may_begin or waited or not self._parked.waits_for(self.who)
 
     async def _loss(self) -> ClientGone:
         return ClientGone(lost=await self._peer.ending())

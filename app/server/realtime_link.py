@@ -26,7 +26,7 @@ from app.server.reconnect import ParkedConversations
 from app.server.session_address import protocol_for
 from app.settings.model import LimitSettings
 from pipeline.bus import Bus, SlowSubscriber
-from pipeline.commands import Command, Configure, SessionConfig, WakeUp
+from pipeline.commands import AppendAudio, Command, Configure, SessionConfig, WakeUp
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory
 from pipeline.engines.stages import Stages
@@ -332,13 +332,19 @@ class RealtimeLink(ABC):
         """Carry out what the client asks, and send what the protocol answers."""
         for command in commands:
             if self._session is None:
-                if isinstance(command, Configure) and self._parked.waits_for(self.who):
-                    # The conversation is only known once all the tools are.
+                if self._is_early(command):
                     self._settling = self._settling or self._tasks.create_task(self._settle())
                     continue
                 self._session = self._begin()
             await self._session.submit(command)
         await self._flush()
+
+    def _is_early(self, command: Command) -> bool:
+        """Whether the tools may yet come that tell if the client resumes its conversation. Sound
+        that comes before them, from a microphone that is always on, is left out."""
+        if isinstance(command, AppendAudio):
+            return not self._protocol.config.tools and self._parked.waits_for(self.who, tools=True)
+        return isinstance(command, Configure) and self._parked.waits_for(self.who)
 
     async def _settle(self) -> None:
         """Begin although the client sends only settings: it may be muted, or push to talk."""

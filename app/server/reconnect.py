@@ -123,9 +123,10 @@ class ParkedConversations:
         expiry = loop.call_later(self._keep_s, self.drop, who)
         self._parked[who] = _Parked(memory, tools, expiry)
 
-    def waits_for(self, who: Identity | None) -> bool:
-        """Whether ``who`` can ``take`` a conversation, given the right tools."""
-        return who in self._parked
+    def waits_for(self, who: Identity | None, *, tools: bool = False) -> bool:
+        """Whether ``who`` can ``take`` a conversation, given the right tools; ``tools``: given
+        some."""
+        return who in self._parked and (not tools or bool(self._parked[who].tools))
 
     def take(self, who: Identity | None, tools: tuple[Tool, ...]) -> Memory | None:
         """The conversation of ``who``, now the caller's to close, or ``None``.
