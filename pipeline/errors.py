@@ -55,6 +55,8 @@ class EngineError(ReachyVoiceError):
     """An engine failed while it was built or while it worked."""
 
     exit_code = 6
+    says = ""
+    """What its server says, if it has one. Not to be logged: it may tell of the conversation."""
 
 
 class EngineCrashed(EngineError):

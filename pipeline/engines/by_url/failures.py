@@ -273,7 +273,8 @@ def refusal(place: EngineAddress, complaint: Complaint, private: Iterable[str] =
     """The error to raise for ``complaint``. ``private``: what people said."""
     if complaint.too_long and place.kind is Kind.LLM:
         return _too_long(place, complaint)
-    status, says = complaint.status, without(complaint.message, (*private, place.key))
+    private = [*private, place.key]
+    status, says = complaint.status, without(complaint.message, private)
     other = _FAILED if status >= 500 else (Rejection, "refuses the request", _REFUSED)
     kind, what, fix = _BY_STATUS.get(status, other)
     if status == 503 and _LOADS.search(complaint.message):
@@ -286,6 +287,10 @@ def refusal(place: EngineAddress, complaint: Complaint, private: Iterable[str] =
         why=f"{code}, {says}" if says else code,
         fix=fix.format(kind=place.kind, KIND=place.kind.upper()),
     )
+    error.says = complaint.message
+    for text in private:
+        if " " in text:  # a quotation
+            error.says = error.says.replace(text, "…")
     if isinstance(error, ServerLoading):
         error.retry_s = complaint.retry_s or 0.0
     return error

@@ -164,15 +164,15 @@ def _refused_fields(
 ) -> set[str]:
     """Which of the fields that were sent to leave out: those that the refusal names, or those that
     turn thinking off, if it is about fields."""
-    named = {*_OPTIONAL.findall(refusal.why or "")} & sent.keys()
+    named = {*_OPTIONAL.findall(refusal.says)} & sent.keys()
     if not named and _is_of_fields(refusal):
         named = {*no_thoughts} & sent.keys()
     return named
 
 
 def _is_of_fields(refusal: EngineError) -> bool:
-    return bool(_FIELD_WORDS.search(refusal.why or ""))
+    return bool(_FIELD_WORDS.search(refusal.says))
 
 
 def _is_of_template(refusal: EngineError) -> bool:
-    return bool(_TEMPLATE_WORDS.search(refusal.why or ""))
+    return bool(_TEMPLATE_WORDS.search(refusal.says))

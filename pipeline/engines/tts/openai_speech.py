@@ -99,7 +99,7 @@ class UrlTts(UrlEngine):
                 return
             except (Rejection, ServerFailure) as problem:
                 refusal = refusal or problem
-                if not _FORMAT_WORDS.search(problem.why):
+                if not _FORMAT_WORDS.search(problem.says):
                     break
         assert refusal
         raise refusal

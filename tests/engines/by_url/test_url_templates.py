@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -52,6 +53,10 @@ def refused(far: FarServer) -> int:
 def sent(far: FarServer) -> list[Any]:
     messages: list[Any] = far.asked(PATH)[-1].json["messages"]
     return messages
+
+
+def sent_fields(far: FarServer) -> set[str]:
+    return set(far.asked(PATH)[-1].json)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +167,27 @@ async def test_only_the_fields_that_a_server_names_are_left_out(
     assert len(far.asked(PATH)) == len(fields) + 2
     renamed = {"max_completion_tokens"} if "max_tokens" in fields else set()
     assert set(last) == set(first) - set(fields) | renamed
+
+
+@pytest.mark.parametrize(
+    ("says", "gone"),
+    [
+        ("Unsupported value: 'temperature' does not support 0.7", "temperature"),
+        ("Unsupported parameter: 'top_p' is not supported", "top_p"),
+        ("You said: Is the temperature at the top?", ""),
+    ],
+)
+async def test_a_server_may_name_a_field_with_a_word_of_the_conversation(
+    says: str, gone: str
+) -> None:
+    refused = problem(400, {"error": {"message": says}})
+    far = FarServer("openai", moods={PATH: [refused]})
+    talk = [*HELLO[:1], Message("user", "Is the temperature at the top?")]
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        with contextlib.nullcontext() if gone else pytest.raises(EngineError):
+            await answer(engine, *talk)
+        await answer(engine, *talk)
+    assert set(far.asked(PATH)[0].json) - sent_fields(far) == {gone} - {""}
 
 
 async def test_a_system_message_that_a_server_refuses_goes_before_the_users_first() -> None:
