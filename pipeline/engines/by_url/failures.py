@@ -298,6 +298,7 @@ def refusal(place: EngineAddress, complaint: Complaint, private: Iterable[str] =
 
 def _too_long(place: EngineAddress, complaint: Complaint) -> PromptTooLong:
     error = PromptTooLong(complaint.prompt_tokens, complaint.limit_tokens)
+    error.says = complaint.message
     if not complaint.prompt_tokens or not complaint.limit_tokens:
         error.why = f"reported by the {place.kind} server at {place.url}"
     error.fix = "Shorten the instructions or tools, or start that server with more context"

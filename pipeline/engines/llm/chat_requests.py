@@ -18,8 +18,8 @@ from pipeline.engines.by_url.pool import json_body
 from pipeline.engines.llm.chat_completions import PATH, body_of
 from pipeline.engines.llm.chat_template import capabilities_of
 from pipeline.engines.llm.template_messages import BARE, STRICT, Capabilities
-from pipeline.engines.llm.url_prompts import UrlRequest, error_in
-from pipeline.errors import EngineError, Rejection
+from pipeline.engines.llm.url_prompts import UrlRequest, error_in, for_the_blind
+from pipeline.errors import EngineError, PromptTooLong, Rejection
 from pipeline.work import Work
 
 log = logging.getLogger("reachy_voice.llm")
@@ -46,9 +46,18 @@ class ChatRequests:
         self, request: UrlRequest, work: Work, *, stream: bool
     ) -> AsyncIterator[HttpExchange]:
         """Send a request. If the server refuses it, retry it in forms for less capable templates,
-        and remember which form works, unless the refusal may have been a passing failure."""
+        and remember which form works, unless the refusal may have been a passing failure. Pictures
+        that it refuses become sentences."""
         async with AsyncExitStack() as open_exchange:
-            yield await self._accept(request, work, stream, open_exchange)
+            try:
+                exchange = await self._accept(request, work, stream, open_exchange)
+            except EngineError as refusal:
+                blind = replace(request, messages=list(map(for_the_blind, request.messages)))
+                if blind == request or not _is_of_pictures(refusal):
+                    raise
+                exchange = await self._accept(blind, work, stream, open_exchange)
+                log.warning("pictures were left out: %s", refusal)
+            yield exchange
 
     async def _accept(
         self, request: UrlRequest, work: Work, stream: bool, open_exchange: AsyncExitStack
@@ -152,6 +161,8 @@ _FIELD_WORDS = re.compile(
 """Matches errors of servers that do not know a field, or not for this model."""
 
 
+_PICTURE_WORDS = re.compile(r"image|picture|vision|multi-?modal|mmproj", re.IGNORECASE)
+
 _OPTIONAL = re.compile(
     r"\b(?:temperature|top_p|min_p|repeat_penalty|repetition_penalty|seed|stream_options"
     r"|max_tokens|max_completion_tokens|parallel_tool_calls)\b"
@@ -168,6 +179,13 @@ def _refused_fields(
     if not named and _is_of_fields(refusal):
         named = {*no_thoughts} & sent.keys()
     return named
+
+
+def _is_of_pictures(refusal: EngineError) -> bool:
+    """Whether it is about pictures, or by a proxy that says nothing but that the request is too
+    large."""
+    silent = isinstance(refusal, PromptTooLong) and not refusal.says
+    return silent or bool(_PICTURE_WORDS.search(refusal.says))
 
 
 def _is_of_fields(refusal: EngineError) -> bool:

@@ -9,15 +9,17 @@ import pytest
 
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, data_of, in_words, joined, pieces, pixels
 from pipeline.engines.registry import Kind
+from pipeline.errors import PromptTooLong
 from pipeline.items import UNSEEN_IMAGE
 from pipeline.messages import Image, LlmRequest, Message
 from pipeline.work import Work
-from tests.support.far_server import FarServer, serving
+from tests.support.far_server import FarServer, Mood, problem, serving
 from tests.support.places import DATA
 from tests.support.url_engines import answer, running
 
 pytestmark = pytest.mark.machine
 
+CHAT = "/v1/chat/completions"
 PICTURE = "data:image/jpeg;base64,/9j/"
 BALL = DATA / "pictures" / "ball.jpg"
 
@@ -37,7 +39,7 @@ async def sent(*messages: Message, **options: Any) -> Any:
         assert await answer(engine, *messages)
         if engine.reads_ahead:
             await engine.open().warm(LlmRequest(messages), Work())
-    answered, *ahead = [seen.json for seen in far.asked("/v1/chat/completions")]
+    answered, *ahead = [seen.json for seen in far.asked(CHAT)]
     assert all(one["messages"] == answered["messages"] for one in ahead)
     return answered["messages"]
 
@@ -62,6 +64,32 @@ async def test_chat_completions_with_vision() -> None:
 async def test_without_vision_a_sentence_replaces_a_picture() -> None:
     (message,) = await sent(shows(PICTURE))
     assert message["content"] == f"Look: {UNSEEN_IMAGE} nice?"
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        problem(500, {"error": {"message": "image input is not supported - hint: mmproj"}}),
+        problem(400, {"error": {"message": "qwen3 is not a multimodal model"}}),
+        problem(400, {"error": {"message": "Failed to load image: it is truncated"}}),
+        Mood(413, "text/html", [b"<html>413 Request Entity Too Large</html>"]),  # nginx, above 1 MB
+    ],
+)
+async def test_pictures_that_a_server_refuses_are_left_out(refused: Mood) -> None:
+    far = FarServer("llama-server", moods={CHAT: [refused]})
+    async with serving(far), running(Kind.LLM, "openai-chat", far.url, vision=True) as engine:
+        assert await answer(engine, shows(PICTURE), Message("assistant", "Yes."), shows(PICTURE))
+    assert "image_url" in str(far.asked(CHAT)[0].json)
+    first, _, last = far.asked(CHAT)[1].json["messages"]
+    assert first["content"] == last["content"] == f"Look: {UNSEEN_IMAGE} nice?"
+
+
+async def test_a_long_conversation_with_pictures_is_too_long() -> None:
+    refused = problem(400, {"error": {"message": "the request exceeds the context size"}})
+    far = FarServer("llama-server", moods={CHAT: [refused]})
+    async with serving(far), running(Kind.LLM, "openai-chat", far.url, vision=True) as engine:
+        with pytest.raises(PromptTooLong):
+            await answer(engine, shows(PICTURE))
 
 
 # --- messages ----------------------------------------------------------------------------------
