@@ -109,7 +109,8 @@ class Endpoint:
         """Send ``body`` to ``path`` and wait for the answer to begin. If the model is loading, wait
         for that first, unless the work only reads ahead. ``private``: the people's words in
         ``body``. Raises ``EngineError`` (including ``PromptTooLong``) and ``Cancelled``."""
-        waits_s = 0.0
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + LOADING_S
         async with AsyncExitStack() as stack:
             for pause_s in chain(LOADING_AGAIN_S, repeat(LOADING_AGAIN_S[-1])):
                 try:
@@ -118,10 +119,9 @@ class Endpoint:
                     break
                 except ServerLoading as loading:
                     pause_s = max(pause_s, loading.retry_s)
-                    if work.priority is Priority.WARM_UP or waits_s + pause_s > LOADING_S:
+                    if work.priority is Priority.WARM_UP or loop.time() + pause_s > ends_at:
                         raise
                 await self._pause(pause_s, work)
-                waits_s += pause_s
             yield exchange
 
     async def _pause(self, seconds: float, work: Work) -> None:

@@ -191,6 +191,7 @@ class LoadingPool(ScriptedPool):
         self.refuses = refuses
         self.owner = owner
         self.retry_after = ""
+        self.refused_after_s = 0.0
         self.posts = 0
 
     async def send(self, *asked: Any) -> Any:
@@ -201,6 +202,7 @@ class LoadingPool(ScriptedPool):
             if loaded or not self.refuses:
                 await wait(max(0.0, self.loaded_s - now))
                 return self.answer
+            await wait(self.refused_after_s)
             busy = ScriptedAnswer("application/json", [self.says])
             busy.status = self.status
             busy.headers |= {"retry-after": self.retry_after} if self.retry_after else {}
@@ -315,6 +317,14 @@ def test_an_idle_server_may_be_loading_its_model(
 def test_the_wait_for_a_model_is_limited(refuses: bool) -> None:
     ended, error, _ = after_loading(LoadingPool(9999.0, refuses=refuses, owner="library"))
     assert ended == pytest.approx(180.0, abs=3.0)
+    assert isinstance(error, EngineError)
+
+
+def test_the_time_until_a_gateway_refuses_counts() -> None:
+    pool = LoadingPool(9999.0, refuses=True, owner="acme")
+    pool.refused_after_s = 15.0
+    ended, error, _ = after_loading(pool)
+    assert ended == pytest.approx(180.0, abs=20.0)
     assert isinstance(error, EngineError)
 
 
