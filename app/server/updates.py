@@ -314,8 +314,13 @@ class UpdateFollower:
 _ERRNOS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO),
     *(errno.ESTALE, errno.EACCES, errno.EBUSY, errno.EAGAIN, errno.EROFS, errno.ENODEV),
+    *(errno.ETIMEDOUT, errno.ENOTCONN, errno.EHOSTDOWN),
 )
-_GPU = ("busy or unavailable", "no CUDA-capable device", "CUBLAS_STATUS_NOT_INITIALIZED")
+_GPU = (
+    *("busy or unavailable", "no CUDA-capable device", "CUBLAS_STATUS_NOT_INITIALIZED"),
+    *("driver version is insufficient", "driver combination", "library version mismatch"),
+)
+"""Also after an upgrade of the driver, until the machine restarts."""
 _SYSTEM_ERROR = re.compile(
     "|".join((r"\[Errno \d", "can't start new thread", *_GPU, *map(os.strerror, _ERRNOS)))
 )

@@ -13,6 +13,7 @@ _DEVICE_IS_LOST = (
     "unspecified launch failure",
     "illegal instruction was encountered",
     "cudaerrorlaunchfailure",
+    "launch timed out",
     "uncorrectable ecc error",
     "has fallen off the bus",
     "cuda error: unknown error",
@@ -25,14 +26,17 @@ the process must be terminated and relaunched" (CUDA Runtime API, error codes 70
 _OUT_OF_MEMORY = (
     "memoryerror",
     "out of memory",
+    "outofmemory",
+    "outofdevicememory",
+    "insufficient memory",
     "bad_alloc",
     "failed to allocate",
     "unable to allocate",
     "cannot allocate memory",
     "not enough memory",
-    "cublas_status_alloc_failed",
+    "status_alloc_failed",
 )
-"""How Python, torch, C++, ggml and the system report a lack of memory, in lower case."""
+"""How Python, torch, C++, ggml, GPUs and the system report a lack of memory, in lower case."""
 
 
 def lost_its_device(error: BaseException) -> bool:
