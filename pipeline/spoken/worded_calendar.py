@@ -32,6 +32,8 @@ class WordedCalendar:
                 rf"{at}(\d\d?)\.([0-5]\d)(?!\d|\.\d)(?:(\s?[–-]\s?\d\d?)\.([0-5]\d))?",
                 lambda m: f"{m[1]} {m[2]}:{m[3]}" + (f"{m[4]}:{m[5]}" if m[4] else ""),
             ),
+            rule(r"\b(\d\d?\.)\s(\d\d?\.)\s(?=(?:1\d{3}|20\d\d)\b)", r"\1\2"),
+            rule(rf"\b((?:{self._w.on})\s\d\d?\.)\s(\d\d?\.)(?=[,;:)]|\s(?![A-Z])|$)", r"\1\2"),
             rule(
                 rf"(?P<before>\b(?:{self._w.on})\s){day}/(?P<month>1[0-2]|0?[1-9])(?![\d/])",
                 self._numeric_date,

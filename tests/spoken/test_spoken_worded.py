@@ -41,6 +41,11 @@ CASES = {
         ("1 Person, 1 App, 1 Timer", "eine Person, eine App, ein Timer"),
         ("Code: 4829, der Code hat 9", "Code: vier acht zwei neun, der Code hat neun"),
         ("~5 km, 2:1 gegen Köln", "ungefähr fünf Kilometer, zwei zu eins gegen Köln"),
+        ("am 3. 4. 2025 oder bis 5. 6., vom 1. 5. an", "am dritten April"
+         " zweitausendfünfundzwanzig oder bis fünften Juni, vom ersten Mai an"),
+        ("bis 3. 4. Rang", "bis drei. vierter Rang"),
+        ("5 Stk. i. V. m. § 3, Inh. Meier", "fünf Stück in Verbindung mit Paragraf drei, Inhaber"
+         " Meier"),
         ("am Mo., 5.2., und", "am Montag, fünfter Februar, und"),
         ("+49 (0)30 12345", "plus vier neun, null drei null, eins zwei drei vier fünf"),
         ("Karl V. war Kaiser, Karl V. Müller", "Karl der fünfte war Kaiser, Karl V. Müller"),
