@@ -219,7 +219,9 @@ def _between_dollars(place: _Place) -> str | None:
 
 def _may_be_formula(place: _Place) -> bool:
     formula = place.match["formula"]
-    doubtful = formula != formula.strip() or _AMOUNT.match(formula)
+    if not place.match[0].endswith("$"):
+        formula = formula.rstrip()  # its end is not there yet
+    doubtful = formula != formula.strip() or _AMOUNT.match(place.match["formula"])
     if doubtful and not place.match[0].startswith("$$"):
         return maths.is_certain(formula)
     return maths.may_be_formula(formula)

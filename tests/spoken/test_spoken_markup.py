@@ -127,7 +127,7 @@ def test_other_languages_lose_their_markup_and_keep_their_numbers(
 @pytest.mark.parametrize("written", [
     "Look: ```x", "see [the docs", "see [the docs](http://x", "run `ls -la", "<think>hm",
     "<b", '<a href="x', '{"name": "x', "| a | b", "*smiles at", "(laughs", "<!-- x",
-    "{\n", '[{"name": "x', '["x", ',
+    "{\n", '[{"name": "x', '["x", ', "Let $f(x) ", "then $$x ",
 ])  # fmt: skip
 def test_what_has_begun_is_known_to_be_open(written: str) -> None:
     last = spans(written)[-1]
