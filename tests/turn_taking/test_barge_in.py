@@ -136,7 +136,8 @@ def test_a_word_or_two_after_an_agreement_belong_to_it(
 
 
 ENCOURAGEMENTS = {
-    "en": "Go ahead.|Go on, go on!|Oh no!|No way!|Yeah, keep going.|Tell me more.|What a story!"
+    "en": "Oh dear me.|I'd never have guessed.|You're a good storyteller.|"
+    "Go ahead.|Go on, go on!|Oh no!|No way!|Yeah, keep going.|Tell me more.|What a story!"
     "|And then?|That's so funny!|That is amazing.|I don't believe it.|Okay, continue.|Let's go."
     "|That sounds scary.|What a brave boy!|You're right.|No, he didn't!|I didn't know that."
     "|Sorry, go on.|No, keep going.|Never mind, continue.|Don't mind me, go on.|Go on, sorry."
@@ -148,7 +149,8 @@ ENCOURAGEMENTS = {
     "|Sorry, my phone. You were saying?|Please do.|Spill it!"
     "|I didn't say anything, go on.|I'm still here, go on.|I'm with you."
     "|I'm talking to my wife, go on.|Thanks, Reachy.|You bet.|How funny is that.",
-    "de": "Mach weiter.|Erzähl weiter!|Ach nein.|Was für eine Geschichte!|Na klar.|Und dann?"
+    "de": "Ach du liebe Zeit.|Toll erzählt.|Und wie ging's weiter?|Lass hören.|"
+    "Mach weiter.|Erzähl weiter!|Ach nein.|Was für eine Geschichte!|Na klar.|Und dann?"
     "|Das gibt's doch nicht!|Wie aufregend!|Das hätte ich nicht gedacht.|Nicht wahr?"
     "|Entschuldigung, mach weiter.|Nein, erzähl weiter.|Schon gut, rede weiter.|Bitte lies weiter."
     "|Ich wollte dich nicht unterbrechen, erzähl weiter.|Kannst du weitererzählen?"
@@ -167,7 +169,8 @@ ENCOURAGEMENTS = {
     "|Je n'ai rien dit, continue.|Je suis toujours là, continue.|Hum, intéressant, raconte."
     "|Oui, s'il te plaît."
     "|Je parle à ma femme, continue.|Merci, Reachy.|Ça marche.|Évidemment.|Ben oui.",
-    "es": "Sigue.|¡No me digas!|Qué pena.|Sí, cuéntame más.|¿Y luego?"
+    "es": "Ay Dios mío.|"
+    "Sigue.|¡No me digas!|Qué pena.|Sí, cuéntame más.|¿Y luego?"
     "|¡Qué ternura!|Me lo imaginaba.|Eso suena genial."
     "|Perdón, sigue.|No, sigue.|No, continúe.|No pasa nada, continúa.|Sigue leyendo.|No pares."
     "|Sigue con la historia.|Por favor, no te detengas.|¿Puedes seguir, por favor?|¿Cómo termina?"
@@ -185,7 +188,8 @@ ENCOURAGEMENTS = {
     "|Non ho detto niente, continua.|Sono ancora qui, continua.|Mmm, interessante, dimmi di più."
     "|Forza, continua."
     "|Sto parlando con mia moglie, continua.|Grazie, Reachy.|Ovvio.|Come no.|Ho tossito, continua.",
-    "nl": "Ga door.|Nee toch!|Wat leuk.|Vertel verder.|En toen?|Wat vreemd!|Dat klinkt spannend."
+    "nl": "Vertel op!|Zeg eens meer.|"
+    "Ga door.|Nee toch!|Wat leuk.|Vertel verder.|En toen?|Wat vreemd!|Dat klinkt spannend."
     "|Sorry, ga door.|Nee, ga maar verder.|Laat maar, vertel verder.|Hou niet op.|Lees verder."
     "|Alsjeblieft ga door.|Ga door met het verhaal.|Kun je verder vertellen?|Hoe loopt het af?"
     "|Sorry dat ik je onderbrak, ga verder.|Vertel me de rest.|Wat gebeurde er daarna?"
@@ -193,7 +197,8 @@ ENCOURAGEMENTS = {
     "|Goh!|O ja?|Doe maar.|Ga je gang.|Meer graag."
     "|Ik ben er nog, ga door.|Goed zo, ga verder.|Leuk zeg!|Jeetje, wat erg.|Ja, alsjeblieft."
     "|Ik praat met mijn vrouw, ga door.|Bedankt, Reachy.|Weet ik.|Uiteraard.|Vind ik leuk.",
-    "pt": "Continua.|Não acredito!|Que pena.|Conta mais.|E depois?|Que loucura!"
+    "pt": "Jura?|Jura mesmo?|"
+    "Continua.|Não acredito!|Que pena.|Conta mais.|E depois?|Que loucura!"
     "|Faz todo o sentido."
     "|Desculpa, continua.|Não, continua.|Não, continue.|Deixa lá, continua.|Não pare.|Prossiga."
     "|Continua a história.|Por favor, conta mais.|Pode continuar, por favor.|Como é que acaba?"
