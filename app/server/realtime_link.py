@@ -210,6 +210,8 @@ class RealtimeLink(ABC):
         self._assistant = assistant
         self._parked = services.parked
         self._session: SessionLike | None = None
+        self._has_settings = False
+        """Whether settings have come before the session began."""
         self._settling: asyncio.Task[None] | None = None
         self._memory: Memory | None = None
         self._resumed = False
@@ -333,6 +335,7 @@ class RealtimeLink(ABC):
         for command in commands:
             if self._session is None:
                 if self._is_early(command):
+                    self._has_settings |= isinstance(command, Configure)
                     self._settling = self._settling or self._tasks.create_task(self._settle())
                     continue
                 self._session = self._begin()
@@ -341,9 +344,10 @@ class RealtimeLink(ABC):
 
     def _is_early(self, command: Command) -> bool:
         """Whether the tools may yet come that tell if the client resumes its conversation. Sound
-        that comes before them, from a microphone that is always on, is left out."""
+        that comes before all settings, from a microphone that is always on, is left out."""
         if isinstance(command, AppendAudio):
-            return not self._protocol.config.tools and self._parked.waits_for(self.who, tools=True)
+            knows = self._has_settings or self._protocol.config.tools
+            return not knows and self._parked.waits_for(self.who, tools=True)
         return isinstance(command, Configure) and self._parked.waits_for(self.who)
 
     async def _settle(self) -> None:

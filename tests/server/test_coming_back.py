@@ -221,23 +221,33 @@ async def test_a_first_update_without_tools_discards_nothing(home: Home) -> None
         assert "Hi." in home.assistant.llm.prompts[-1][0].content, "with what it asks for now"
 
 
-@pytest.mark.parametrize("settings", [[], [{"type": "realtime", "instructions": "Hi."}]])
-async def test_sound_before_the_tools_discards_nothing(
-    home: Home, settings: list[dict[str, Any]]
-) -> None:
+async def test_sound_before_the_settings_discards_nothing(home: Home) -> None:
     """As of clients whose microphone is on as soon as they are connected."""
     async with home.robot() as talk:
         await ask(talk, "I am Ada.")
         await abort(talk)
     headers = {"Authorization": "Bearer mine"}
     async with talking(home.served, additional_headers=headers) as again:
-        for session in settings:
-            await again.send("session.update", session=session)
         await again.send("input_audio_buffer.append", audio="AAAA" * 800)
         session = {"type": "realtime", "output_modalities": ["text"], "tools": TOOLS}
         await again.send("session.update", session=session)
         await again.send("input_audio_buffer.append", audio="AAAA" * 800)
         assert await home.remembers(again, "I am Ada.")
+
+
+async def test_sound_behind_settings_without_tools_begins_another_conversation(home: Home) -> None:
+    """At once, so that nothing of it is lost."""
+    async with home.robot() as talk:
+        await ask(talk, "I am Ada.")
+        await abort(talk)
+    async with home.robot(tools=[]) as again:
+        push_to_talk = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+        await again.send("session.update", session=push_to_talk)
+        await again.until("session.updated")
+        await again.send("input_audio_buffer.append", audio="AAAA" * 3200)
+        await again.send("input_audio_buffer.commit")
+        await again.until("input_audio_buffer.committed")
+        assert not await home.remembers(again, "I am Ada.")
 
 
 async def test_a_client_that_sends_only_settings_is_told_what_is_due(
