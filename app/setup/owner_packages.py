@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import sys
 from importlib.metadata import Distribution, distributions
 from urllib.parse import unquote, urlsplit
@@ -22,6 +23,9 @@ class OwnerPackages:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._file = place.build / "owner-packages"
+        self._sources = place.venv / "src"
+        """Where ``pip install -e git+URL`` puts them."""
+        self._kept_sources = place.build / "owner-sources"
 
     def is_kept(self) -> bool:
         """Whether packages are noted that have not been put back."""
@@ -33,6 +37,8 @@ class OwnerPackages:
             return  # an interrupted setup has deleted it already
         if requirements := self.requirements():
             self._file.parent.mkdir(parents=True, exist_ok=True)
+            if self._sources.is_dir():
+                shutil.move(self._sources, self._kept_sources)
             self._file.write_text("".join(f"{shlex.join(words)}\n" for words in requirements))
             _tell(f"Your own packages will be installed again: {_names(requirements)}")
 
@@ -40,6 +46,8 @@ class OwnerPackages:
         """Install the packages one by one; print those that fail."""
         lines = self._file.read_text().splitlines() if self._file.exists() else []
         failures = []
+        if self._kept_sources.is_dir():
+            shutil.move(self._kept_sources, self._sources)
         for words in map(shlex.split, lines):
             # Their dependencies are in a lock file, or packages of the owner themselves.
             command = self._place.pip("install", "--no-deps", *words)

@@ -117,6 +117,21 @@ def test_the_owners_packages_are_named_and_put_back(
     assert not owners.is_kept()
 
 
+def test_sources_in_the_environment_survive_it(base: Place) -> None:
+    """Those of ``pip install -e git+URL``."""
+    source = base.venv / "src" / "fork"
+    source.mkdir(parents=True)
+    (source / "voice.py").write_text("mine")
+    add_package(base, "fork", "1", {"url": source.as_uri(), "dir_info": {"editable": True}})
+    OwnerPackages(base).keep()
+    subprocess.run(["rm", "-r", str(base.venv)], check=True)
+    base.venv.mkdir()
+    answer_pip(base, "exit 0")
+    OwnerPackages(base).put_back(Log(base.build / "step.log", os.environ))
+    assert (source / "voice.py").read_text() == "mine"
+    assert called(base)[-1].endswith(f"-e {source}")
+
+
 def test_an_interrupted_setup_puts_them_back_later(base: Place) -> None:
     owned(base)
     OwnerPackages(base).keep()
