@@ -64,8 +64,8 @@ class ChatRequests:
     ) -> HttpExchange:
         before, refusal = None, None
         for rung, capabilities in await self._ladder():
-            if capabilities is BARE and refusal and not _is_of_template(refusal):
-                break  # describing tools in words costs quality: only if the template is at fault
+            if capabilities is BARE and refusal and not _is_of_tools(refusal):
+                break  # describing tools in words costs quality: only if they are at fault
             attempt = replace(request, capabilities=capabilities)
             if (body := body_of(attempt, stream=stream)) == before:
                 continue
@@ -76,6 +76,8 @@ class ChatRequests:
                 refusal = refusal or problem
             else:
                 if refusal and (isinstance(refusal, Rejection) or _is_of_template(refusal)):
+                    if _SCHEMA_WORDS.search(refusal.says):
+                        return exchange  # another conversation may have better tools
                     self._rungs[self._engine.server.model] = rung
                     log.warning("conversations are now written in a simpler form: %s", refusal)
                 return exchange
@@ -152,6 +154,13 @@ _TEMPLATE_WORDS = re.compile(
 does not support tools" (Ollama), "… requires --tool-call-parser to be set" (vLLM)."""
 
 
+_SCHEMA_WORDS = re.compile(
+    r"\btools(?:[\[.]\d|: )|schema.{0,60}\bfunction|\bfunction.{0,60}(?:schema|declaration)",
+    re.IGNORECASE,
+)
+"""Matches errors about the name or schema of one tool."""
+
+
 _FIELD_WORDS = re.compile(
     r"chat_template_kwargs|reasoning|\bthink|validation error|not permitted"
     r"|(?:unknown|unrecogni[sz]ed|unexpected|unsupported|extra|additional)\b.{0,20}"
@@ -190,6 +199,10 @@ def _is_of_pictures(refusal: EngineError) -> bool:
 
 def _is_of_fields(refusal: EngineError) -> bool:
     return bool(_FIELD_WORDS.search(refusal.says))
+
+
+def _is_of_tools(refusal: EngineError) -> bool:
+    return _is_of_template(refusal) or bool(_SCHEMA_WORDS.search(refusal.says))
 
 
 def _is_of_template(refusal: EngineError) -> bool:

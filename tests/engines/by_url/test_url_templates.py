@@ -114,6 +114,23 @@ async def test_tools_that_a_server_refuses_are_described(server: Server, mood: M
     assert '"name":"dance"' in sent(far)[0]["content"]
 
 
+@pytest.mark.parametrize(
+    "says",
+    [
+        "Invalid schema for function 'dance': array schema missing items",
+        "Invalid 'tools[0].function.name': string does not match pattern",
+        "functionDeclaration parameters.steps schema didn't specify the schema type field",
+    ],
+)
+async def test_a_tool_that_a_server_refuses_is_described(says: str) -> None:
+    """To this conversation; others may have better ones."""
+    far = FarServer("vllm", moods={PATH: [problem(400, {"error": {"message": says}})]})
+    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        for tool in (DANCE, NOD):
+            assert await answer(engine, tools=(tool,))
+    assert ["tools" in seen.json for seen in far.asked(PATH)] == [True, False, True]
+
+
 FORBIDDEN = {"loc": ["body", "chat_template_kwargs"], "msg": "Extra inputs are not permitted"}
 
 
