@@ -285,7 +285,8 @@ class ReplyParser:
 
     def _check(self, raw: RawCall) -> ToolCall | None:
         """The call if it is valid; otherwise log why not and return ``None``."""
-        tool = self._tools.get(raw.name)
+        bare_name = raw.name.removeprefix("functions.")  # the namespace of gpt-oss's prompts
+        tool = self._tools.get(raw.name) or self._tools.get(bare_name)
         if tool is None:
             log.warning("Ignoring a call of a tool that was not offered")
             return None
@@ -302,4 +303,4 @@ class ReplyParser:
         if not isinstance(arguments, dict) or not fits(arguments, tool.parameters):
             log.warning("Ignoring a call of %s whose arguments do not fit its schema", raw.name)
             return None
-        return ToolCall(raw.name, text)
+        return ToolCall(tool.name, text)

@@ -131,6 +131,13 @@ def test_arguments_may_be_encoded_twice(arguments: str) -> None:
     assert list(parser.finish(calls)) == [DANCED, NODDED]
 
 
+def test_a_name_may_have_the_namespace_of_functions() -> None:
+    """As gpt-oss may write it."""
+    parser = ReplyParser(UrlRequest("", LLAMA_SERVER, [], [DANCE, NOD]))
+    calls = [RawCall("1", "functions.dance", '{"steps": 3}'), RawCall("2", "functions.sing", "")]
+    assert list(parser.finish(calls)) == [DANCED]
+
+
 @pytest.mark.parametrize(
     ("text", "choice", "expected"),
     [
