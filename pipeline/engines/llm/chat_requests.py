@@ -51,7 +51,7 @@ class ChatRequests:
         async with AsyncExitStack() as open_exchange:
             try:
                 exchange = await self._accept(request, work, stream, open_exchange)
-            except EngineError as refusal:
+            except (Rejection, ServerFailure, PromptTooLong) as refusal:
                 blind = replace(request, messages=list(map(for_the_blind, request.messages)))
                 if blind == request or not _is_of_pictures(refusal):
                     raise
