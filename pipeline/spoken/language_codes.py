@@ -15,7 +15,7 @@ _DETECT = frozenset(
 
 _LANGUAGES = """
 aa aar afar; ab abk abkhazian; ae ave avestan; af afr afrikaans; ak aka akan; am amh amharic;
-an arg aragonese; ar ara arabic arb; as asm assamese; av ava avaric; ay aym aymara;
+an arg aragonese; ar ara arabic العربية arb; as asm assamese; av ava avaric; ay aym aymara;
 az aze azerbaijani; ba bak bashkir; be bel belarusian; bg bul bulgarian; bi bis bislama;
 bm bam bambara; bn ben bengali; bo bod tib tibetan; br bre breton; bs bos bosnian;
 ca cat catalan valencian; ce che chechen; ch cha chamorro; co cos corsican; cr cre cree;
@@ -27,7 +27,8 @@ fa fas per persian farsi; ff ful fulah; fi fin finnish suomi; fj fij fijian; fo 
 fr fra fre french français francais; fy fry western_frisian; ga gle irish; gd gla scottish_gaelic;
 gl glg galician; gn grn guarani; gu guj gujarati; gv glv manx; ha hau hausa; he heb hebrew iw;
 hi hin hindi; ho hmo hiri_motu; hr hrv croatian; ht hat haitian; hu hun hungarian;
-hy hye arm armenian; hz her herero; ia ina interlingua; id ind indonesian in; ie ile interlingue;
+hy hye arm armenian; hz her herero; ia ina interlingua;
+id ind indonesian bahasa_indonesia in; ie ile interlingue;
 ig ibo igbo; ii iii sichuan_yi; ik ipk inupiaq; io ido ido; is isl ice icelandic;
 it ita italian italiano; iu iku inuktitut; ja jpn japanese 日本語; jv jav javanese;
 ka kat geo georgian; kg kon kongo; ki kik kikuyu; kj kua kuanyama; kk kaz kazakh;
@@ -46,12 +47,13 @@ ru rus russian русский; rw kin kinyarwanda; sa san sanskrit; sc srd sardi
 se sme northern_sami; sg sag sango; si sin sinhala; sk slk slo slovak; sl slv slovenian;
 sm smo samoan; sn sna shona; so som somali; sq sqi alb albanian; sr srp serbian; ss ssw swati;
 st sot southern_sotho; su sun sundanese; sv swe swedish svenska; sw swa swahili swh; ta tam tamil;
-te tel telugu; tg tgk tajik; th tha thai; ti tir tigrinya; tk tuk turkmen;
+te tel telugu; tg tgk tajik; th tha thai ไทย; ti tir tigrinya; tk tuk turkmen;
 tl tgl tagalog fil filipino; tn tsn tswana; to ton tonga; tr tur turkish türkçe; ts tso tsonga;
 tt tat tatar; tw twi twi; ty tah tahitian; ug uig uighur; uk ukr ukrainian українська;
-ur urd urdu; uz uzb uzbek; ve ven venda; vi vie vietnamese; vo vol volapük; wa wln walloon;
-wo wol wolof; xh xho xhosa; yi yid yiddish; yo yor yoruba; za zha zhuang;
-zh zho chi chinese cmn mandarin 中文; zu zul zulu; haw hawaiian; yue cantonese
+ur urd urdu; uz uzb uzbek; ve ven venda; vi vie vietnamese tiếng_việt; vo vol volapük;
+wa wln walloon; wo wol wolof; xh xho xhosa; yi yid yiddish; yo yor yoruba; za zha zhuang;
+zh zho chi chinese cmn mandarin 中文 简体中文 繁體中文; zu zul zulu;
+haw hawaiian; yue cantonese
 """
 """Each code with its ISO 639-2 codes and names; from ISO 639-3's table. Hawaiian and Cantonese have
 no code of two letters."""
@@ -80,5 +82,5 @@ def _code(text: str) -> str:
         return code
     if len(text.split()) == 1:
         return _CODES.get(words[0], "")
-    names = (word for word in (words[0], words[-1]) if len(word) > 3)
+    names = (each for each in (words[0], words[-1]) if len(each) > 3 and each != "latin")
     return next((_CODES[name] for name in names if name in _CODES), "")

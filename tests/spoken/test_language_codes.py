@@ -11,8 +11,11 @@ pytestmark = pytest.mark.quick
 WRITTEN = {
     "en": ("en", "EN", "en-US", "EN-us", "en_GB", "en_US.UTF-8", "eng", "English", " english "),
     "de": ("de", "deu", "ger", "German", "Deutsch", "de-AT-1996"),
-    "zh": ("zh-CN", "zh-Hant-TW", "zho", "chi", "cmn", "Chinese (Simplified)", "Mandarin Chinese"),
+    "zh": ("zh-CN", "zh-Hant-TW", "zho", "chi", "cmn", "Chinese (Simplified)", "简体中文"),
     "pt": ("pt_BR", "por", "Brazilian Portuguese", "PORTUGUÊS"),
+    "es": ("Latin American Spanish", "Español"),
+    "sr": ("Serbian (Latin)",),
+    "vi": ("Tiếng Việt",),
     "fr": ("fr-CA", "fran\u00e7ais", "franc\u0327ais", "\uff26\uff32"),
     "no": ("no", "nb-NO", "nob", "Norwegian"),
     "he": ("iw", "he-IL"),
