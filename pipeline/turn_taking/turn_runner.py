@@ -381,7 +381,8 @@ class TurnRunner:
         if self._overlaps.mistake(utterance, text):
             self._tell(Mistake(turn))
         if self._waking and isinstance(words, Transcript) and not turn.state.overlaps:
-            attempt.words = self._waking.aside(words, utterance.cut_reply is not None)
+            cuts = utterance.cut_reply is not None
+            attempt.words = self._waking.aside(words, turn.onset, cuts)
             text = attempt.text
             if attempt.invented == "farewell":
                 self._replies.forget_pending()  # what it interrupts is not given again

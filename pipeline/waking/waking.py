@@ -75,8 +75,8 @@ class Waking:
         reads = settings.mode == "word" and wake_word is None
         self._words = FirstWords(context, listener, self._calls, self._judge) if reads else None
         self._gate = WakeGate(wakefulness, settings.follow_up_s, reads)
-        self._misheard = False
-        """Whether the turn that is open begins with a call whose words were misheard."""
+        self._misheard_at: int | None = None
+        """Where the newest call began, if its words were misheard."""
         self._heard_to = 0
         self._reply_id = ""
         """The newest answer to the conversation."""
@@ -172,7 +172,7 @@ class Waking:
 
     def _judge(self, utterance: SleepUtterance, match: CallMatch | None) -> None:
         if match:
-            self._misheard = match == "sound"
+            self._misheard_at = utterance.start if match == "sound" else None
             self._awake("word", self._gate.call(utterance))
         elif self._words:
             self._gate.dismiss(utterance)
@@ -180,10 +180,11 @@ class Waking:
 
     # -- awake
 
-    def aside(self, words: Transcript, cuts: bool) -> Transcript:
+    def aside(self, words: Transcript, onset: int, cuts: bool) -> Transcript:
         """``words`` without text if they are no turn: a farewell; a bare call, unless it ``cuts``
-        an answer off; or words of somebody elsewhere, who has not called."""
-        if self._misheard:
+        an answer off; or words of somebody elsewhere, who has not called. ``onset``: where their
+        speech began."""
+        if onset == self._misheard_at:
             words = replace(words, text=self._calls.corrected(words.text))
         elsewhere = bool(words.text) and self._elsewhere(words.text)
         why = self._calls.aside(words.text)
@@ -218,10 +219,8 @@ class Waking:
         at, event = published
         match event:
             case InputCommitted():
-                self._misheard = False
                 self._renew(at)
             case SpeechRejected() | SpeechIgnored():
-                self._misheard = False
                 if self._can_sleep and not self.asleep:
                     self._set_timer()  # the time may have passed meanwhile
             case ReplyStarted(in_conversation=True):

@@ -200,6 +200,21 @@ def test_a_call_with_other_words_is_known_by_its_sound(
     assert told.reasons[:2] == (["start", "word"] if transcripts else ["start"])
 
 
+@pytest.mark.parametrize("command", [commands.ClearAudio(), commands.CommitAudio()])
+def test_a_misheard_call_that_the_client_ends_changes_no_later_words(
+    command: commands.Command,
+) -> None:
+    told = listen(
+        (2000, "here you see what time is it oh well", 3200),
+        (9000, "the blue one please", 1200),
+        deeds=[(5200, do(command))],
+        ears=PhraseEars,
+        until_s=13,
+    )
+    assert told.reasons == ["start", "word"]
+    assert told.scene.transcripts[-1] == "the blue one please"
+
+
 def test_the_call_alone_is_neither_answered_nor_kept() -> None:
     told = listen((2000, "hey Reachy", 600))
     assert told.asides == ["call"]
