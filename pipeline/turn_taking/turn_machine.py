@@ -230,7 +230,7 @@ class TurnMachine:
                 self.ended.clear()
             case "clear":
                 turn, self.open = self.open, None
-                self._closed_to = fact.end
+                self._closed_to = max(self._closed_to, fact.end)
                 if turn:
                     yield from self._drop(turn, "client", fact.end)
             case "clear ended":

@@ -156,10 +156,19 @@ def test_before_a_touch_the_recogniser_hears_nothing() -> None:
             [(2000, "hey Reachy", 600), (3000, "what time is it", 900)],
             ["what time is it"],
         ),
+        # It has just been sent to sleep.
+        (
+            [
+                (1000, "hey Reachy", 600),
+                (4000, "go to sleep", 900),
+                (5300, "hey Reachy what time is it", 1500),
+            ],
+            ["hey Reachy what time is it"],
+        ),
         # The call, and the question after a while.
         ([(2000, "hey Reachy", 600), (7000, "what time is it", 900)], ["what time is it"]),
     ],
-    ids=["one breath", "misheard", "long", "after others", "pause", "later"],
+    ids=["one breath", "misheard", "long", "after others", "pause", "sent to sleep", "later"],
 )
 def test_after_the_call_no_word_is_lost(speeches: list[Speech], transcripts: list[str]) -> None:
     told = listen(*speeches, until_s=9.5)
