@@ -64,6 +64,8 @@ class WakeGate:
         """``wakefulness`` outlives the session. ``reads_words``: utterances are kept until their
         first words were transcribed."""
         self.asleep = True
+        self._dismissed = False
+        """Whether the follow-up time was ended, and nobody has spoken since."""
         self._wakefulness = wakefulness
         self._follow_up_s = follow_up_s
         self._reads_words = reads_words
@@ -138,22 +140,24 @@ class WakeGate:
     # -- asleep or awake
 
     def wake(self, now: float) -> None:
-        self.asleep = False
+        self.asleep = self._dismissed = False
         self.forget()
         self.renew(now)
 
     def renew(self, since: float, patience_s: float = 0.0) -> None:
-        """Stay awake for the follow-up time from ``since`` on, at least for ``patience_s``."""
-        if not self.asleep:
+        """Stay awake for the follow-up time from ``since`` on, at least for ``patience_s``, unless
+        it was ended."""
+        if not (self.asleep or self._dismissed):
             self._wakefulness.until = since + max(self._follow_up_s, patience_s)
 
     def expire(self, now: float) -> None:
-        """End the follow-up time."""
-        self._wakefulness.until = now
+        """End the follow-up time; only ``wake`` begins another one."""
+        self._dismissed, self._wakefulness.until = True, now
 
     def stay_awake(self) -> None:
         """Be awake until ``sleep``."""
-        self.asleep, self._wakefulness.until = False, math.inf
+        self.asleep = self._dismissed = False
+        self._wakefulness.until = math.inf
 
     def sleep(self) -> None:
         self.asleep, self._wakefulness.until = True, -math.inf

@@ -217,22 +217,22 @@ class Waking:
 
     def _note(self, published: Published) -> None:
         at, event = published
+        if isinstance(event, ReplyStarted) and event.in_conversation:
+            self._reply_id = event.reply_id
+        if self.asleep or not self._can_sleep:
+            return
         match event:
             case InputCommitted():
-                self._renew(at)
-            case SpeechRejected() | SpeechIgnored():
-                if self._can_sleep and not self.asleep:
-                    self._set_timer()  # the time may have passed meanwhile
-            case ReplyStarted(in_conversation=True):
-                self._reply_id = event.reply_id
+                self._gate.wake(at)
             case ReplyFinished() if event.reply_id == self._reply_id:
                 calls = any(isinstance(item, FunctionCallItem) for item in event.items)
-                self._renew(at + self._unheard_s(), tuning.CLIENT_CALL_S if calls else 0.0)
-
-    def _renew(self, since: float, patience_s: float = 0.0) -> None:
-        if self._can_sleep and not self.asleep:
-            self._gate.renew(since, patience_s)
-            self._set_timer()
+                patience_s = tuning.CLIENT_CALL_S if calls else 0.0
+                self._gate.renew(at + self._unheard_s(), patience_s)
+            case SpeechRejected() | SpeechIgnored():
+                pass  # the time may have passed meanwhile
+            case _:
+                return
+        self._set_timer()
 
     def _rest(self) -> None:
         """Fall asleep if the follow-up time is over and nothing is under way."""

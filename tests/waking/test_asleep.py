@@ -35,6 +35,7 @@ from reachy_voice.testing import ScriptedLlm, ScriptedStt, ScriptedTts, scene
 from reachy_voice.testing.scene import VOICE, Scene
 from reachy_voice.testing.tape import Tape
 from reachy_voice.testing.virtual_time import run_virtual
+from tests.support.scripted_tool_servers import ScriptedToolServer, ScriptedToolServers
 
 pytestmark = pytest.mark.quick
 
@@ -330,6 +331,28 @@ def test_a_farewell_stops_the_answer_that_it_cuts(words: str) -> None:
     told = listen((1000, "hey Reachy what time is it", 1600), (6000, words, 1500), llm=llm)
     assert told.scene.statuses == ["cancelled"]
     assert told.reasons == ["start", "word", "farewell"]
+
+
+@pytest.mark.parametrize(
+    ("later", "answered"),
+    [([], False), ([(7500, "no wait tell me more", 1200)], True)],
+    ids=["alone", "taken back"],
+)
+def test_after_a_farewell_what_is_under_way_keeps_it_awake_no_longer(
+    later: list[Speech], answered: bool
+) -> None:
+    llm = ScriptedLlm(answers=[(ToolCall("forecast", "{}"),)], deltas=("It rains.",))
+    told = listen(
+        (1000, "hey Reachy how is the weather", 1700),
+        (5500, "go to sleep", 900),
+        *later,
+        (16_500, "did you see my keys", 1200),
+        llm=llm,
+        tool_servers=ScriptedToolServers((ScriptedToolServer(takes_s=9.0),)),
+    )
+    assert told.asides == ["farewell"]
+    assert "It rains." in told.scene.words
+    assert ("did you see my keys" in told.scene.transcripts) is answered
 
 
 def test_going_to_sleep_in_a_sentence_is_no_farewell() -> None:

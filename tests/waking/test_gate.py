@@ -96,6 +96,11 @@ def test_the_window() -> None:
     assert made.until == 9.0
     made.renew(5.0, patience_s=30.0)
     assert made.until == 35.0
+    made.expire(6.0)
+    made.renew(7.0)
+    assert made.until == 6.0
+    made.wake(8.0)
+    assert made.until == 16.0
     made.sleep()
     assert made.asleep
     assert made.until < 0
