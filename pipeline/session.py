@@ -168,7 +168,7 @@ class Session:
             self._listener,
             self._editor,
             self._replies,
-            lambda: self._turns.busy or self._tools.busy or self.asleep,
+            lambda: self._turns.busy or self._tools.busy or self._shall_sleep,
         )
 
     def _sleeper(self, wake_word: WakeWord | None) -> Waking:
@@ -189,6 +189,11 @@ class Session:
     def asleep(self) -> bool:
         """Whether only a call or a touch is noticed."""
         return self._turns.asleep
+
+    @property
+    def _shall_sleep(self) -> bool:
+        """Whether the robot sleeps, or will if nobody answers what it said into the silence."""
+        return self._waking is not None and (self.asleep or self._idle_timer.alone)
 
     @property
     def notices(self) -> Notices:

@@ -32,6 +32,8 @@ class IdleTimer:
         self._editor = editor
         self._replies = replies
         self._busy = busy
+        self.alone = False
+        """Whether the user has said nothing since the server spoke by itself."""
         self._timer: asyncio.TimerHandle | None = None
         self._since_ms = 0
         context.bus.tap(self._follow)
@@ -39,6 +41,7 @@ class IdleTimer:
 
     def _follow(self, published: Published) -> None:
         if isinstance(published.event, InputCommitted):
+            self.alone = False
             self.stop()
 
     def _reply_ended(self, reply: Reply) -> None:
@@ -77,4 +80,5 @@ class IdleTimer:
         silence = AudioPart("", (end_ms - self._since_ms) / 1000)
         self._editor.commit(item_id, silence)
         self._context.bus.publish(TranscriptReady(item_id, "", silence.seconds))
+        self.alone = True
         self._replies.break_silence()

@@ -21,6 +21,7 @@ from pipeline.errors import EngineError
 from pipeline.events import (
     Event,
     FellAsleep,
+    IdleTimeout,
     ReplyStarted,
     SpeechRejected,
     SpeechStarted,
@@ -291,6 +292,17 @@ def test_a_client_that_sends_nothing_falls_asleep_by_the_clock() -> None:
         await played.sleep_until(15.0)
 
     told = listen((1000, "hey Reachy", 700), until_s=4, deeds=[(4000, wait)])
+    assert told.reasons == ["start", "word", "silence"]
+
+
+def test_a_silence_is_broken_once_before_it_falls_asleep() -> None:
+    config = replace(VOICE, turn_detection=TurnDetection(idle_timeout_ms=5000))
+    asked, again = (1000, "hey Reachy what time is it", 1600), (12_000, "and in Rome", 900)
+    told = listen(asked, config=config, until_s=40)
+    assert len(told.scene.events(IdleTimeout)) == 1
+    assert told.reasons == ["start", "word", "silence"]
+    told = listen(asked, again, config=config, until_s=40)
+    assert len(told.scene.events(IdleTimeout)) == 2
     assert told.reasons == ["start", "word", "silence"]
 
 
