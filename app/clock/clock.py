@@ -58,7 +58,8 @@ class Clock:
 
     async def run(self) -> None:
         async with self._file.open() as before, asyncio.TaskGroup() as group:
-            self.timers = Timers(self.now(), (*before, *self.timers.entries))
+            early, self.timers = self.timers.entries, Timers(self.now(), before)
+            self.timers.entries += early
             while True:
                 self._changed.clear()
                 at, count = self.now(), len(self.timers.entries)

@@ -1,7 +1,8 @@
 """The timers that are set, and those that are due. Pure: the caller passes times.
 
 A timer takes as long as it was set for, even if the wall clock is set meanwhile; alarms and
-reminders are due when the wall clock says so.
+reminders are due when the wall clock says so. So are timers that were set before the machine
+started: its clock may be wrong then, and is put right once it reaches the network.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ MOST_ENTRIES = 100
 EXPIRY_S = 12 * 3600.0
 """Entries still unheard this long after they were due are dropped."""
 LONGEST_S = 366 * 86_400.0
+STARTED_S = 600.0
+"""Less than this since the machine started, entries from before were set before it did."""
 
 Kind = Literal["timer", "alarm", "reminder"]
 
 
 class Moment(NamedTuple):
-    """``wall``: seconds since 1970. ``steady``: seconds of a clock that nobody sets, and that also
-    runs while the machine sleeps."""
+    """``wall``: seconds since 1970. ``steady``: seconds since the machine started, of a clock that
+    nobody sets, and that also runs while the machine sleeps."""
 
     wall: float
     steady: float
@@ -46,9 +49,10 @@ ENTRIES = TypeAdapter(tuple[ClockEntry, ...])
 
 
 class Timers:
-    def __init__(self, now: Moment, entries: Sequence[ClockEntry] = ()) -> None:
-        """``entries``: those set before the last restart."""
-        self.entries = tuple(entries)
+    def __init__(self, now: Moment, before: Sequence[ClockEntry] = ()) -> None:
+        """``before``: the entries that were set before the last restart."""
+        self.entries = tuple(before)
+        self._by_wall = frozenset(before if now.steady < STARTED_S else ())
         self._ahead = now.wall - now.steady
 
     def follow(self, now: Moment) -> None:
@@ -57,7 +61,7 @@ class Timers:
         jump, self._ahead = ahead - self._ahead, ahead
         self.entries = tuple(
             each.model_copy(update={"due": each.due + jump})
-            if each.length_s and each.due > now.wall - jump
+            if each.length_s and each.due > now.wall - jump and each not in self._by_wall
             else each
             for each in self.entries
         )

@@ -85,9 +85,10 @@ TEN, HOUR = entry(10, 10), 3600.0
 def test_what_is_due(
     entries: list[ClockEntry], moments: list[tuple[float, float, list[float]]]
 ) -> None:
-    timers = Timers(Moment(0, 0), entries)
+    day_s = 86_400.0  # the machine has run for this long
+    timers = Timers(Moment(0, day_s), entries)
     for wall, steady, due in moments:
-        found = timers.on(Moment(wall, steady))
+        found = timers.on(Moment(wall, day_s + steady))
         assert [each.due for each in found] == pytest.approx(due), (wall, steady)
 
 
@@ -471,6 +472,23 @@ def test_what_was_set_survives_a_restart() -> None:
     texts = [text for _, text, _ in house.heard]
     assert texts == ["The timer for 5 min is up.", "You wanted to be reminded: eat."]
     assert file.entries == ()
+
+
+@pytest.mark.parametrize("wrong_by_s", [3600, -3600])
+def test_a_clock_that_is_put_right_after_the_machine_has_started(wrong_by_s: float) -> None:
+    """At 13:10; the timer is due at 14:30."""
+    file = MemoryFile()
+    House(file=file).play(lambda house: call(house, "set_timer", minutes=90))
+
+    async def later(house: House) -> None:
+        await asyncio.sleep(20)
+        house.set_by_s = 600
+        await asyncio.sleep(10_000)
+
+    house = House(ScriptedSpeaker(), file=file)
+    house.set_by_s = 600 + wrong_by_s
+    house.play(later)
+    assert house.heard == [(KITCHEN, "The timer for 1 h, 30 min is up.", 4800)]
 
 
 def test_a_hundred_at_once_are_all_said() -> None:
