@@ -31,6 +31,8 @@ _USUAL = {
 }
 """People wake up in the morning, and are reminded of something on a later day by daylight."""
 _TEXT = ("text", "rest")
+_PART = re.compile(r"\W*([^,.!?]+)[,.!?]+(.+)", re.DOTALL)
+"""What stands before the first comma or dot, and what follows."""
 
 
 class Phrases:
@@ -60,7 +62,9 @@ class Phrases:
             names[name] = words.pattern(line, names)
         self._uh = re.compile(rf"(?<!\S){names['<uh>']}")
         self._first = re.compile(rf"(?<!\S){names['<due>']}")
-        self._before = re.compile(f"(?:{names['<before>']}|{names['<polite>']})*")
+        before = f"{names['<before>']}|{names['<polite>']}"
+        self._before = re.compile(f"(?:{before})*")
+        self._no = re.compile(f"(?:{names['<no>']}|{names['<uh>']}|{before})*")
         self._behind = re.compile(rf"(?<!\S){names['<polite>']}*$")
         self._rules = [
             (tool, re.compile(words.pattern(line, names)))
@@ -83,7 +87,10 @@ class Phrases:
 
     def call(self, text: str, now: datetime) -> Call | None:
         """The call that ``text`` asks for, if it is a plain request. ``now``: local time."""
-        said = self._uh.sub("", f"{plain(text)} ") if len(text) <= MOST_CHARS else ""
+        text = text if len(text) <= MOST_CHARS else ""
+        while (part := _PART.match(text)) and self._no.fullmatch(f"{plain(part[1])} "):
+            text = part[2]  # "No, stop the timer", unlike "no timer"
+        said = self._uh.sub("", f"{plain(text)} ")
         tokens = self._without_polite(self._words.tokens(said))
         if when := self._first.match(_joined(tokens)):  # "at five remind me to call": time last
             n = when[0].count(" ")

@@ -227,6 +227,11 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Remind me tomorrow to call mum": UNCLEAR,
         "Set a timer for one hundred minutes": timer(6000),
         "Set a timer for an hour and a quarter": timer(4500),
+        "No, cancel the timer.": cancel("timer"),
+        "Um, no, no. Set an alarm for seven.": alarm("19:00", 28),
+        "Wait, I said set a timer for ten minutes": timer(600),
+        "No alarm at seven": None,
+        "No, don't set an alarm for seven": None,
     },
     "de": {
         "Stell einen Timer auf fünf Minuten.": timer(300),
@@ -332,6 +337,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Erinnere mich am Montag daran, um neun Oma anzurufen": remind(
             "oma anzurufen", **at("09:00", 30)
         ),
+        "Nein, weck mich um acht.": alarm("08:00"),
+        "Kein Timer auf zehn Minuten": None,
     },
     "fr": {
         "Mets un minuteur de cinq minutes.": timer(300),
@@ -412,6 +419,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
             "appeler paul", **at("10:00", 29)
         ),
         "Mets un minuteur d'une heure et quart": timer(4500),
+        "Non, annule le minuteur.": cancel("timer"),
     },
     "es": {
         "Pon un temporizador de cinco minutos.": timer(300),
@@ -476,6 +484,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Perfecto, pon un temporizador de diez minutos, muchas gracias": timer(600),
         "Quisiera saber qué hora es": TIME,
         "Recuérdame mañana llamar a Ana a las diez": remind("llamar a ana", **at("10:00", 29)),
+        "No, cancela el temporizador.": cancel("timer"),
+        "No pongas una alarma a las siete": None,
     },
     "it": {
         "Imposta un timer di cinque minuti.": timer(300),
@@ -534,6 +544,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Va bene, imposta un timer di dieci minuti, grazie mille": timer(600),
         "Ricordami domani di chiamare Anna alle dieci": remind("chiamare anna", **at("10:00", 29)),
         "Imposta un timer di un'ora e un quarto": timer(4500),
+        "No, annulla il timer.": cancel("timer"),
     },
     "nl": {
         "Zet een timer op vijf minuten.": timer(300),
@@ -599,6 +610,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
             "oma te bellen", **at("10:00", 29)
         ),
         "Herinner me morgen aan oma om tien uur": remind("oma", **at("10:00", 29)),
+        "Nee, zet de wekker op acht uur": alarm("08:00"),
     },
     "pt": {
         "Põe um temporizador de cinco minutos.": timer(300),
@@ -650,6 +662,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Ótimo, eu quero pôr um temporizador de dez minutos, muito obrigado": timer(600),
         "Lembra-me amanhã de ligar à Ana às dez": remind("ligar à ana", **at("10:00", 29)),
         "Põe um temporizador de uma hora e um quarto": timer(4500),
+        "Não, cancela o temporizador.": cancel("timer"),
     },
 }
 
