@@ -48,6 +48,7 @@ class Phrases:
             "<name>": r"(?P<text>\S+(?: \S+)??)",
             "<stem>": r"(?P<text>\w+?)",
             "<word>": r"\w+",
+            "<digit>": r"\d",
             "<some>": r"\S+(?: \S+){0,2}",
             "<any>": r"\S.*",
         }

@@ -64,7 +64,7 @@ class TimePatterns:
             for line, value in entries(tables["clock_days"])
             for each in line.split("|")
         ]
-        times = sorted(entries(tables["clock_times"]), key=lambda each: -len(each[0].split()))
+        times = sorted(entries(tables["clock_times"]), key=_least_words, reverse=True)
         self._days = [(re.compile(words.pattern(each, marked)), value) for each, value in days]
         self._times = [(re.compile(words.pattern(each, marked)), value) for each, value in times]
         day = words.pattern("|".join(each for each, _ in days), names)
@@ -134,6 +134,11 @@ class TimePatterns:
             match, value = max(found, key=lambda each: each[0].end())
             yield from ((part, match) for part in value.split())
             at = match.end()
+
+
+def _least_words(entry: tuple[str, str]) -> int:
+    """How many words a time has at least: "seven thirty" is tried before "seven (o'clock)"."""
+    return sum(not each.startswith("(") for each in entry[0].split())
 
 
 def _moment(time: _Time, day: _Day, now: datetime, usual: Usual) -> datetime | None:

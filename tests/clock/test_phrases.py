@@ -339,6 +339,12 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         ),
         "Nein, weck mich um acht.": alarm("08:00"),
         "Kein Timer auf zehn Minuten": None,
+        "Erinnere mich daran, um acht Uhr zwei Tabletten zu nehmen": UNCLEAR,
+        "Kannst du mich daran erinnern, dass ich um acht Uhr zwei Tabletten nehme": UNCLEAR,
+        "Erinnere mich daran, um acht Uhr dreißig Anna anzurufen": remind(
+            "anna anzurufen", **at("20:30")
+        ),
+        "Erinnere mich um acht Uhr zwei an den Zug": remind("den zug", **at("20:02")),
     },
     "fr": {
         "Mets un minuteur de cinq minutes.": timer(300),
@@ -486,6 +492,11 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Recuérdame mañana llamar a Ana a las diez": remind("llamar a ana", **at("10:00", 29)),
         "No, cancela el temporizador.": cancel("timer"),
         "No pongas una alarma a las siete": None,
+        "Recuérdame a las 17:30 comprar pan": remind("comprar pan", **at("17:30")),
+        "Recuérdame mañana a las nueve quince llamar a Ana": remind(
+            "llamar a ana", **at("09:15", 29)
+        ),
+        "Recuérdame a las 20:00 horas salir": remind("salir", **at("20:00")),
     },
     "it": {
         "Imposta un timer di cinque minuti.": timer(300),
@@ -611,6 +622,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         ),
         "Herinner me morgen aan oma om tien uur": remind("oma", **at("10:00", 29)),
         "Nee, zet de wekker op acht uur": alarm("08:00"),
+        "Herinner me eraan om acht uur twee pillen te nemen": UNCLEAR,
     },
     "pt": {
         "Põe um temporizador de cinco minutos.": timer(300),
