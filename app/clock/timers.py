@@ -52,7 +52,9 @@ class Timers:
     def __init__(self, now: Moment, before: Sequence[ClockEntry] = ()) -> None:
         """``before``: the entries that were set before the last restart."""
         self.entries = tuple(before)
-        self._by_wall = frozenset(before if now.steady < STARTED_S else ())
+        self._fixed = set(before if now.steady < STARTED_S else ())
+        """Those that no change of the wall clock moves: they were due, or were set before the
+        machine started."""
         self._ahead = now.wall - now.steady
 
     def follow(self, now: Moment) -> None:
@@ -61,7 +63,7 @@ class Timers:
         jump, self._ahead = ahead - self._ahead, ahead
         self.entries = tuple(
             each.model_copy(update={"due": each.due + jump})
-            if each.length_s and each.due > now.wall - jump and each not in self._by_wall
+            if each.length_s and each not in self._fixed
             else each
             for each in self.entries
         )
@@ -70,7 +72,9 @@ class Timers:
         """The entries that are due and not removed; drops those that are long overdue."""
         self.follow(now)
         self.entries = tuple(each for each in self.entries if each.due > now.wall - EXPIRY_S)
-        return [each for each in self.entries if each.due <= now.wall]
+        due = [each for each in self.entries if each.due <= now.wall]
+        self._fixed = {*due, *self._fixed.intersection(self.entries)}
+        return due
 
     def next_s(self, now: Moment) -> float | None:
         """Seconds until the next entry is due; ``None``: there is none."""

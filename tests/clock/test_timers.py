@@ -74,6 +74,12 @@ TEN, HOUR = entry(10, 10), 3600.0
             id="an hour back",
         ),
         pytest.param([TEN], [(11, 11, [10]), (5000, 12, [10])], id="due, and then set"),
+        pytest.param([TEN], [(5, 5, []), (10 - HOUR, 10, [10 - HOUR])], id="set while it ends"),
+        pytest.param(
+            [TEN],
+            [(11, 11, [10]), (12 - HOUR, 12, []), (13, 13, [10])],
+            id="due, set back, and forward again: it is the same one",
+        ),
         pytest.param([entry(10), entry(20)], [(EXPIRY_S + 10, 0, [20])], id="far too late"),
         pytest.param(
             [TEN, entry(20)],
