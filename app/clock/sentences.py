@@ -40,7 +40,7 @@ class Sentences:
         text = self.say(
             f"{entry.kind}_{name}",
             entry.language,
-            time=_time(at),
+            time=_time(now),
             when=self.when(at, now, entry.language),
             length=_length(entry.length_s),
             left=_length(max(1.0, entry.due - wall)),

@@ -391,6 +391,20 @@ def test_who_comes_back_is_told_late() -> None:
     assert house.heard == [(KITCHEN, f"{TIMER_UP} This was due at 13:01.", 600)]
 
 
+def test_an_alarm_that_is_late_says_what_time_it_is_now() -> None:
+    async def run(house: House) -> None:
+        await call(house, "set_alarm", time="13:05")
+        await asyncio.sleep(900)
+        house.speakers.append(ScriptedSpeaker())
+        house.announcer.arrive()
+        await asyncio.sleep(1)
+
+    house = House()
+    house.play(run)
+    late = "It is 13:15. This is your alarm. This was due at 13:05."
+    assert house.heard == [(KITCHEN, late, 900)]
+
+
 def test_who_comes_back_while_another_room_is_never_quiet_is_told() -> None:
     async def run(house: House) -> str:
         await call(house, "set_timer", minutes=1)
