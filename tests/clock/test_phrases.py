@@ -232,6 +232,11 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Wait, I said set a timer for ten minutes": timer(600),
         "No alarm at seven": None,
         "No, don't set an alarm for seven": None,
+        "Start a ten minute countdown": timer(600),
+        "Countdown from ten minutes": timer(600),
+        "Cancel the countdown": cancel("timer"),
+        "Start the final countdown": None,
+        "Remind me around four to call mum": UNCLEAR,
     },
     "de": {
         "Stell einen Timer auf fünf Minuten.": timer(300),
@@ -338,6 +343,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
             "oma anzurufen", **at("09:00", 30)
         ),
         "Nein, weck mich um acht.": alarm("08:00"),
+        "Starte einen Countdown von zehn Minuten": timer(600),
         "Kein Timer auf zehn Minuten": None,
         "Erinnere mich daran, um acht Uhr zwei Tabletten zu nehmen": UNCLEAR,
         "Kannst du mich daran erinnern, dass ich um acht Uhr zwei Tabletten nehme": UNCLEAR,
@@ -426,6 +432,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         ),
         "Mets un minuteur d'une heure et quart": timer(4500),
         "Non, annule le minuteur.": cancel("timer"),
+        "Lance un chrono de deux minutes": timer(120),
     },
     "es": {
         "Pon un temporizador de cinco minutos.": timer(300),
@@ -497,6 +504,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
             "llamar a ana", **at("09:15", 29)
         ),
         "Recuérdame a las 20:00 horas salir": remind("salir", **at("20:00")),
+        "Pon una cuenta atrás de diez minutos": timer(600),
     },
     "it": {
         "Imposta un timer di cinque minuti.": timer(300),
@@ -675,6 +683,7 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Lembra-me amanhã de ligar à Ana às dez": remind("ligar à ana", **at("10:00", 29)),
         "Põe um temporizador de uma hora e um quarto": timer(4500),
         "Não, cancela o temporizador.": cancel("timer"),
+        "Inicia uma contagem regressiva de dez minutos": timer(600),
     },
 }
 
