@@ -187,7 +187,8 @@ class PlainRequests:
         known = [language] if language in self._tables else self._usual
         texts = texts[-MOST_TOGETHER:]
         ends = (" ".join(texts[first:]) for first in range(len(texts)))
-        forms = dict.fromkeys(form for end in ends for form in (end, self._calls.without(end)))
+        asked = [form for end in ends for form in (end, self._calls.without(end))]
+        forms = dict.fromkeys([*asked, *map(self._calls.without_name, asked)])
         found = [self._phrases(each).call(form, now) for form in forms for each in known]
         call = min(filter(None, found), key=lambda call: call[0] == UNCLEAR, default=None)
         has_tools = any(re.search("timer|alarm|remind", tool) for tool in tools)

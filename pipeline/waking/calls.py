@@ -25,6 +25,8 @@ class Calls:
         self.texts = calls
         self._calls = [_CallSounds.of(call) for call in calls]
         names = tuple(name for call in calls for name in plain_words(call)[-1:])
+        name = "|".join(map(re.escape, names)) or "(?!)"
+        self._name = re.compile(rf"^\W*(?:{name})\b|\b(?:{name})\W*$", re.IGNORECASE)
         farewells = (_farewell(each, names) for each in lexicons if each.farewells)
         self._farewell = re.compile("|".join(farewells) or "(?!)")
 
@@ -37,6 +39,10 @@ class Calls:
         words = plain_words(text)
         rest = self._after_call(words)
         return _after(text, words[: len(words) - len(rest)] if rest else ())
+
+    def without_name(self, text: str) -> str:
+        """The text without the last word of a call, usually a name, before or behind it."""
+        return self._name.sub("", text)
 
     def corrected(self, text: str) -> str:
         """``text``, whose first words are a misheard call, with the call in their place."""

@@ -247,9 +247,14 @@ def test_in_german() -> None:
         ("Weck mich", "en", None),
         ("Set a timer for five minutes", "ru", "set_timer"),
         ("Okay Nabu, tell me a story.", "en", None),
+        ("Set a timer for five minutes, Nabu.", "en", "set_timer"),
+        ("Nabu, no, cancel the timer", "en", "cancel_timer"),
+        ("Tell me a story, Nabu.", "en", None),
     ],
 )
-def test_a_request_behind_a_call(said: str, language: str, name: str | None) -> None:
+def test_a_request_behind_a_call_or_beside_a_name(
+    said: str, language: str, name: str | None
+) -> None:
     call = RULE((said,), language, ("dance",))
     assert (call and call[0]) == name
     call = RULE((said,), language, ("add_reminder",))
