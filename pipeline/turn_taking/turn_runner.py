@@ -382,7 +382,7 @@ class TurnRunner:
             self._tell(Mistake(turn))
         if self._waking and isinstance(words, Transcript) and not turn.state.overlaps:
             cuts = utterance.cut_reply is not None
-            attempt.words = self._waking.aside(words, turn.onset, cuts)
+            attempt.words = self._waking.aside(words, turn.onset, turn.speech_end, cuts)
             text = attempt.text
             if attempt.invented == "farewell":
                 self._replies.forget_pending()  # what it interrupts is not given again

@@ -15,6 +15,9 @@ MOST_UTTERANCES = 4
 """Most utterances that wait for a slow recogniser; older ones are dropped."""
 LONGEST_CALL_SAMPLES = 3 * LISTEN_RATE // 2
 """From the first sample of a call to the one at which a wake word model notices it."""
+CALL_FADES_SAMPLES = LISTEN_RATE // 4
+"""From the sample at which a model notices a call to the end of its sound, at most. What ends
+sooner is the call alone, however the recogniser spells it."""
 
 # --- how alike ------------------------------------------------------------------------------------
 

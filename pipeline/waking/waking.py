@@ -30,7 +30,7 @@ from pipeline.events import (
 )
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
-from pipeline.hearing.turn_taker import Signal, TurnEnd
+from pipeline.hearing.turn_taker import Signal, TurnEnd, TurnStart
 from pipeline.items import FunctionCallItem
 from pipeline.settings import Sector, Wake
 from pipeline.waking import tuning
@@ -76,7 +76,9 @@ class Waking:
         self._words = FirstWords(context, listener, self._calls, self._judge) if reads else None
         self._gate = WakeGate(wakefulness, settings.follow_up_s, reads)
         self._misheard_at: int | None = None
-        """Where the newest call began, if its words were misheard."""
+        """Where the newest call began, if its words were misheard or are not known."""
+        self._noticed_at = 0
+        """Where a wake word model noticed the newest call."""
         self._heard_to = 0
         self._reply_id = ""
         """The newest answer to the conversation."""
@@ -152,7 +154,10 @@ class Waking:
     def _listen(self, signals: Sequence[Signal], heard_to: int) -> None:
         self._gate.hear(signals)
         if self._stream and self._stream.called(self._listener.read(heard_to, self._heard_to)):
-            self._awake("word", self._gate.call_at(self._heard_to))
+            call = self._gate.call_at(self._heard_to)
+            if call.signals and isinstance(start := call.signals[0], TurnStart):
+                self._misheard_at, self._noticed_at = start.start, self._heard_to
+            self._awake("word", call)
             return
         if any(isinstance(signal, TurnEnd) for signal in signals):
             self._listener.forget_speaker()
@@ -180,12 +185,14 @@ class Waking:
 
     # -- awake
 
-    def aside(self, words: Transcript, onset: int, cuts: bool) -> Transcript:
+    def aside(self, words: Transcript, onset: int, end: int, cuts: bool) -> Transcript:
         """``words`` without text if they are no turn: a farewell; a bare call, unless it ``cuts``
-        an answer off; or words of somebody elsewhere, who has not called. ``onset``: where their
-        speech began."""
-        if onset == self._misheard_at:
-            words = replace(words, text=self._calls.corrected(words.text))
+        an answer off; or words of somebody elsewhere, who has not called. ``onset``, ``end``: of
+        their speech."""
+        if words.text and onset == self._misheard_at:
+            bare = end <= self._noticed_at + tuning.CALL_FADES_SAMPLES
+            text = self._calls.texts[0] if bare else self._calls.corrected(words.text)
+            words = replace(words, text=text)
         elsewhere = bool(words.text) and self._elsewhere(words.text)
         why = self._calls.aside(words.text)
         if why == "call" and cuts:

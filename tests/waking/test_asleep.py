@@ -585,6 +585,33 @@ def test_a_model_hears_the_call_in_the_middle_of_speech() -> None:
     assert len(told.heard) == 1  # of what came before, the recogniser heard nothing
 
 
+class LateBell(Bell):
+    """Notices the call when its last sound, the fourth on the tape, is over."""
+
+    calls = ("Okay Nabu",)
+    rings = False
+
+    def called(self, pcm: Pcm) -> bool:
+        rang, self.rings = self.rings, bool(np.any(pcm == 2003))
+        return rang and not self.rings
+
+
+@pytest.mark.parametrize(
+    ("words", "asides", "transcripts"),
+    [
+        ("bill came not due", ["call"], []),
+        ("oh kay na due time please", [], ["Okay Nabu time please"]),
+    ],
+)
+def test_a_call_that_a_model_hears_may_be_spelled_otherwise(
+    words: str, asides: list[str], transcripts: list[str]
+) -> None:
+    told = listen((2000, words, 250 * len(words.split())), wake_word=LateBell())
+    assert told.reasons[:2] == ["start", "word"]
+    assert told.asides == asides
+    assert told.scene.transcripts == transcripts
+
+
 def test_partial_transcripts_begin_with_the_call() -> None:
     settings = replace(WORD, partials=True)
     told = listen((2000, "hey Reachy what time is it", 1600), settings=settings, until_s=6)
