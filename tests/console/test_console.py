@@ -356,7 +356,7 @@ async def test_the_state_lists_engines_and_clients(serving: Serve) -> None:
         await served.session_of(talk)
         assistant.reasons["llm"] = "is starting"
         state = (await served.get("/console/api/state")).json()
-    assert state["engines"] == {"stt": None, "llm": "is starting"}
+    assert state["engines"] == {"stt": None, "llm": "is starting", "tts": None}
     assert state["models"] == {"tts": "piper (piper-joe)"}
     assert state["sessions"] == 1
 

@@ -24,7 +24,7 @@ from app.server.control import NotRunning, ask, socket_path
 from app.server.exchange import Exchange
 from app.server.health import notes as notes_of
 from app.server.live_settings import LiveSettings
-from app.server.serving import PATH, run_server
+from app.server.serving import PATH
 from app.server.updates import UpdateFollower
 from app.settings.load import load_settings
 from app.settings.model import LoadedSettings
@@ -33,6 +33,7 @@ from pipeline.engines.registry import CORE, Kind
 from pipeline.errors import ConfigError, EngineError, MissingExtra, ReachyVoiceError, WeightsError
 from reachy_voice.testing import Noise
 from tests.clients.robot_app import COMPLETED, DELTA, STARTED, RobotApp, robot_app
+from tests.support.listening import listening
 from tests.support.small_engines import GATE, install
 from tests.support.watched_log import WatchedLog, watched_log
 
@@ -91,23 +92,9 @@ async def running(
     assistant = await asyncio.to_thread(Assistant, loaded.settings, cache)
     exchange = Exchange(assistant, lambda kind, options: room)
     live = await asyncio.to_thread(LiveSettings, loaded, load, assistant, exchange)
-    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    server = asyncio.create_task(
-        run_server(
-            assistant,
-            on_engine_ready=lambda _: None,
-            on_ready=port.set_result,
-            port=0,
-            live=live,
-            updates=UpdateFollower(assistant, exchange, **follows),
-        )
-    )
-    try:
-        number = await port
-        yield Running(f"ws://127.0.0.1:{number}{PATH}", number, assistant, live)
-    finally:
-        server.cancel()
-        await asyncio.wait({server})
+    updates = UpdateFollower(assistant, exchange, **follows)
+    async with listening(assistant, live=live, updates=updates) as port:
+        yield Running(f"ws://127.0.0.1:{port}{PATH}", port, assistant, live)
 
 
 def speech() -> Pcm:

@@ -141,7 +141,7 @@ async def test_a_client_that_stops_reading_is_cut_off(
     for _ in range(20):  # 77 MB on the wire: more than any socket buffer holds
         session.bus.publish(minute)
     await session.ended.wait()
-    session.quiet.set()
+    session.at_rest.set()
     writer.close()
 
 

@@ -7,22 +7,19 @@ import base64
 import json
 import os
 import signal
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
-from app.compose import Assistant
 from app.server.listening import ServerError, bind
 from app.server.server import build_app, serve
 from app.server.serving import StartInterrupt, local_server
-from app.settings.load import load_settings
 from pipeline import events
 from pipeline.audio import Pcm
-from pipeline.engines.registry import Kind
 from pipeline.work import Work
 from reachy_voice.testing import Noise
+from tests.support.listening import Listening
 from tests.support.scripted_server import (
     ScriptedAssistant,
     Serve,
@@ -108,39 +105,26 @@ def test_an_impossible_address_says_what_to_do(host: str, says: str) -> None:
     assert refused.value.fix
 
 
-class WarmingAssistant(ScriptedAssistant):
+class WarmingAssistant(Listening):
     """An assistant whose engines never become ready."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.settings = load_settings(environ={}).settings
-        self.reasons["llm"] = "loading"
-        self.ready = asyncio.Event()
         self.warming = asyncio.Event()
-        self._closed = asyncio.Event()
 
-    async def run(self, on_engine_ready: Callable[[Kind], None], *, without_servers: bool) -> None:
+    async def run(self, on_engine_ready: object, *, without_servers: bool) -> None:
         self.warming.set()
-        await self._closed.wait()
-
-    def close(self) -> None:
-        self._closed.set()
+        await self.closed.wait()
 
 
-@pytest.fixture
-def warming() -> WarmingAssistant:
-    return WarmingAssistant()  # reads the settings' files: not on a running loop
-
-
-async def _own_server(assistant: WarmingAssistant) -> None:
-    async with local_server(cast(Assistant, assistant)):
+async def _own_server(assistant: Any) -> None:
+    async with local_server(assistant):
         pytest.fail("it is not ready")
 
 
 @pytest.mark.parametrize("ends", [StartInterrupt, asyncio.CancelledError])
-async def test_own_server_can_be_stopped_during_warm_up(
-    warming: WarmingAssistant, ends: type[BaseException]
-) -> None:
+async def test_own_server_can_be_stopped_during_warm_up(ends: type[BaseException]) -> None:
+    warming = WarmingAssistant()
     starting = asyncio.create_task(_own_server(warming))
     await warming.warming.wait()
     if ends is StartInterrupt:

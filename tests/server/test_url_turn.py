@@ -33,6 +33,7 @@ from tests.clients.test_openai_client import at_24k
 from tests.support.beside import beside
 from tests.support.far_answers import data, has_open_calls
 from tests.support.far_server import TONE, FarServer, Mood, free_port, problem, serving, stream
+from tests.support.listening import listening
 from tests.support.recordings import recording
 from tests.support.url_engines import told
 
@@ -215,23 +216,8 @@ async def serving_without_servers(
 ) -> AsyncIterator[tuple[str, Assistant]]:
     """Our server as ``serve`` runs it: its engines by URL may start later."""
     assistant = await assistant_for(overrides, cache)
-    port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    serve = run_server(
-        assistant,
-        on_engine_ready=lambda kind: None,
-        on_ready=port.set_result,
-        port=0,
-        without_servers=True,
-    )
-    life = asyncio.create_task(serve)
-    try:
-        await asyncio.wait({life, port}, return_when=asyncio.FIRST_COMPLETED)
-        if life.done():
-            life.result()
-        yield f"ws://127.0.0.1:{port.result()}/v1/realtime", assistant
-    finally:
-        life.cancel()
-        await asyncio.wait({life})
+    async with listening(assistant, without_servers=True) as port:
+        yield f"ws://127.0.0.1:{port}/v1/realtime", assistant
 
 
 async def test_without_a_language_model_and_a_voice_it_transcribes(cache: WeightsCache) -> None:

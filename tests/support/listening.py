@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-from app.compose import Assistant
 from app.server import serving
 from app.settings.model import LimitSettings, ServerSettings
 from hardware.settings import Array, Robot
@@ -42,12 +41,11 @@ class Listening(StagedAssistant):
 
 
 @asynccontextmanager
-async def listening(assistant: Listening) -> AsyncIterator[int]:
-    """Yields the port once clients are served."""
+async def listening(assistant: Any, **options: Any) -> AsyncIterator[int]:
+    """Yields the port once clients are served. ``options``: of ``run_server``."""
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    whole = cast(Assistant, assistant)
     life = serving.run_server(
-        whole, on_engine_ready=lambda kind: None, on_ready=port.set_result, port=0
+        assistant, on_engine_ready=lambda kind: None, on_ready=port.set_result, port=0, **options
     )
     async with beside(life) as running:
         either: set[asyncio.Future[Any]] = {running, port}

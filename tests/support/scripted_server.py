@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +30,10 @@ from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory
 from pipeline.items import AudioPart, MessageItem
 from pipeline.messages import Usage
-from pipeline.realtime.session_config import SessionDefaults
-from pipeline.settings import SessionSettings
-from reachy_voice.testing import Cast, ScriptedLlm
+from reachy_voice.testing import ScriptedLlm
 from tests.support.beside import beside
 from tests.support.conformance import Recorder
+from tests.support.staged_server import StagedAssistant
 
 PCM = np.arange(2_400, dtype=np.int16)
 UPGRADE = (
@@ -55,8 +54,8 @@ class ScriptedSession:
         self.running = asyncio.Event()
         self.ended = asyncio.Event()
         self.replying = asyncio.Event()
-        self.quiet = asyncio.Event()
-        self.quiet.set()
+        self.at_rest = asyncio.Event()
+        self.at_rest.set()
         self.crash: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.bus = bus
         self._hold = hold
@@ -81,7 +80,7 @@ class ScriptedSession:
                 self.begin_reply()
                 if not self._hold:
                     self.end_reply("completed")
-            case commands.CancelResponse() if self.quiet.is_set():
+            case commands.CancelResponse() if self.at_rest.is_set():
                 code = "response_cancel_not_active"
                 self.bus.publish(events.Refused(command.event_id, code, "Cancellation failed"))
             case commands.CancelResponse():
@@ -94,7 +93,7 @@ class ScriptedSession:
         return Memory(Chat(), ScriptedLlm().open())
 
     def begin_reply(self) -> None:
-        self.quiet.clear()
+        self.at_rest.clear()
         item = MessageItem("item_a", "assistant", (), "in_progress")
         self.bus.publish(
             events.ReplyStarted("resp_1", "audio", True, "joe", AudioFormat(), None, {"n": "1"})
@@ -109,49 +108,27 @@ class ScriptedSession:
         self.bus.publish(events.ReplyItemFinished("resp_1", item, 0, None))
         self.bus.publish(events.Timeline("resp_1", first_audio=12.0))
         self.bus.publish(events.ReplyFinished("resp_1", status, (item,), Usage(5, 3, 2, 4), reason))
-        self.quiet.set()
+        self.at_rest.set()
+
+    async def quiet(self) -> None:
+        await self.at_rest.wait()
 
 
-class ScriptedAssistant:
+class ScriptedAssistant(StagedAssistant):
+    """Its sessions are scripted. ``hold``: their replies wait."""
+
     def __init__(self, *, hold: bool = False) -> None:
+        super().__init__()
         self.hold = hold
-        self.reasons: dict[str, str | None] = {"stt": None, "llm": None}
-        self.draining = asyncio.Event()
-        self.sessions: list[ScriptedSession] = []
+        self.sessions: list[Any] = []
         self.opened: asyncio.Queue[ScriptedSession] = asyncio.Queue()
-        self.stages = Cast().stages()
         self.announcer = Announcer(lambda: ())
-        self.household = None
 
-    def defaults(self) -> SessionDefaults:
-        assert not self.reasons["stt"], "no session does without that"
-        return SessionDefaults("reachy-voice", "joe", ("joe",), "You are Reachy.")
-
-    def session(
-        self,
-        bus: Bus,
-        config: commands.SessionConfig,
-        memory: Memory | None = None,
-        place: str = "",
-    ) -> ScriptedSession:
+    def session(self, bus: Bus, config: commands.SessionConfig, *_: object, **__: object) -> Any:
         session = ScriptedSession(bus, config, self.hold)
         self.sessions.append(session)
         self.opened.put_nowait(session)
         return session
-
-    def memory(self, chat: Chat) -> Memory:
-        return Memory(chat, ScriptedLlm().open())
-
-    def session_settings(self) -> SessionSettings:
-        return SessionSettings()
-
-    def readiness(self) -> Mapping[str, str | None]:
-        return self.reasons
-
-    async def idle(self) -> None:
-        self.draining.set()
-        for session in self.sessions:
-            await session.quiet.wait()
 
 
 @dataclass

@@ -60,6 +60,7 @@ class StagedAssistant:
         self.stages = self.cast.stages()
 
     def defaults(self) -> SessionDefaults:
+        assert not self.reasons["stt"], "no session does without that"
         voices = self.tts.voices
         owners = [each.label for each in self.tool_servers.owners] if self.tool_servers else []
         return SessionDefaults(
