@@ -21,6 +21,7 @@ from app.server.serving import lan_addresses
 from app.settings import model
 from app.settings.container import in_container
 from app.settings.load import load_settings
+from tests.support.relay import pump
 from tests.support.scripted_server import ScriptedAssistant, running
 
 pytestmark = pytest.mark.machine
@@ -35,15 +36,9 @@ async def forwarded(address: str, access: Access) -> AsyncIterator[int]:
     forwarder's port."""
     app = build_app(ScriptedAssistant(), max_sessions=1, access=access)
 
-    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
-            while data := await source.read(65_536):
-                target.write(data)
-        target.close()
-
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         back, on = await asyncio.open_connection(address, port, local_addr=(address, 0))
-        await asyncio.gather(copy(reader, on), copy(back, writer))
+        await asyncio.gather(pump(reader, on), pump(back, writer))
 
     async with running(app, address) as (port, _):
         forwarder = await asyncio.start_server(forward, "127.0.0.1", 0)

@@ -22,6 +22,7 @@ from app.announcing.announcer import (
 )
 from pipeline.speaking.announcements import Outcome
 from reachy_voice.testing import run_virtual
+from tests.support.beside import beside
 from tests.support.scripted_speaker import KITCHEN, ScriptedSpeaker
 
 pytestmark = pytest.mark.quick
@@ -42,13 +43,9 @@ class House:
         self, act: Callable[[Announcer], Awaitable[T]], run: Callable[..., Any] = run_virtual
     ) -> T:
         async def main() -> T:
-            running = asyncio.create_task(self.announcer.run())
-            await asyncio.sleep(0)
-            try:
+            async with beside(self.announcer.run()):
+                await asyncio.sleep(0)
                 return await act(self.announcer)
-            finally:
-                running.cancel()
-                await asyncio.wait({running})
 
         result: T = run(main())
         return result

@@ -25,6 +25,7 @@ from app.server.control import NotRunning, answer_requests, ask, request, socket
 from app.talk.talk_app import take_announcements
 from pipeline.errors import ReachyVoiceError
 from pipeline.speaking.announcements import Outcome
+from tests.support.beside import beside
 from tests.support.scripted_speaker import KITCHEN, ScriptedSpeaker
 
 pytestmark = pytest.mark.quick
@@ -149,12 +150,10 @@ async def test_an_interrupted_command_cancels_its_announcement(
             asyncio.run_coroutine_threadsafe(begun.wait(), loop).result()
 
     path, loop = tmp_path / "1.sock", asyncio.get_running_loop()
-    serving = asyncio.create_task(answer_requests(path, carry, listening.set))
-    await listening.wait()
-    await asyncio.to_thread(ask_and_leave)
-    await asyncio.wait_for(ended.wait(), 30)
-    serving.cancel()
-    await asyncio.wait({serving})
+    async with beside(answer_requests(path, carry, listening.set)):
+        await listening.wait()
+        await asyncio.to_thread(ask_and_leave)
+        await asyncio.wait_for(ended.wait(), 30)
 
 
 def test_without_a_server_or_a_text_that_fits() -> None:

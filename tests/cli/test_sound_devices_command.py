@@ -17,7 +17,7 @@ from hardware.settings import Robot, Sound
 from reachy_voice.testing import run_virtual
 from tests.support.scripted_driver import SleepyDriver
 from tests.support.steady import on_a_steady_machine
-from tests.support.virtual_sound import ECHO, NAME, OTHER, VirtualSound, need_virtual_sound
+from tests.support.virtual_sound import ECHO, NAME, OTHER, VirtualSound
 
 pytestmark = pytest.mark.machine
 
@@ -29,7 +29,6 @@ TO_ECHO = ["--set", f"sound.microphone={ECHO}", "--set", f"sound.speaker={ECHO}"
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualSound]:
-    need_virtual_sound()
     with VirtualSound(tmp_path_factory.mktemp("sound")) as sound:
         yield sound
 

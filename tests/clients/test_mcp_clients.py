@@ -16,21 +16,14 @@ import pytest
 from app.mcp.servers import McpServers
 from app.models.weights import WeightsCache
 from app.settings.tools import ToolSettings
-from pipeline.engines.contract import ToolCall
 from reachy_voice.testing import Cast, ScriptedLlm
 from tests.clients.installed import HERE, NotInstalled, node_modules, or_skip
-from tests.mcp.test_mcp_connection import PROGRAM, connected, over_http
+from tests.mcp.test_mcp_connection import PROGRAM, connected, over_http, think
+from tests.support.beside import beside
 from tests.support.scripted_server import Served, servers
 from tests.support.staged_server import StagedAssistant
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
-
-
-def think(messages: Any, tools: Any, choice: Any) -> Any:
-    if messages[-1].role == "tool":
-        return (messages[-1].content,)
-    names = [tool.name for tool in tools]
-    return (ToolCall("forecast", '{"city": "Bern"}'),) if "forecast" in names else ("No.",)
 
 
 @pytest.fixture
@@ -48,14 +41,11 @@ async def serving_tools(url: str = "") -> AsyncIterator[Served]:
     found = McpServers(
         ToolSettings.model_validate({**owners, "client_urls": (url,) if url else ()})
     )
-    running = asyncio.create_task(found.run())
     assistant = StagedAssistant(
         cast=Cast(llm=ScriptedLlm(think=think)), tool_servers=found, tool_server_urls=(url,)
     )
-    async with servers() as start:
+    async with beside(found.run()), servers() as start:
         yield await start(assistant)
-    running.cancel()
-    await asyncio.wait({running})
 
 
 async def talk(served: Served, modules: Path, folder: Path, **plan: Any) -> dict[str, Any]:

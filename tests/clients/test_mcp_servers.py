@@ -3,9 +3,7 @@ JavaScript one on stdio, and the latter over HTTP."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,8 +14,7 @@ import pytest
 from app.mcp.connection import ServerPlace
 from app.models.weights import WeightsCache
 from tests.clients.installed import NotInstalled, node_modules, or_skip, python_with_clients
-from tests.mcp.test_mcp_connection import connected
-from tests.support.far_server import free_port
+from tests.mcp.test_mcp_connection import connected, over_http
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 
@@ -36,15 +33,9 @@ async def everything(program: Path, transport: str) -> AsyncIterator[ServerPlace
     command = ("node", str(program), transport)
     if transport == "stdio":
         yield ServerPlace(command=command)
-        return
-    port = free_port()
-    environ = {**os.environ, "PORT": str(port)}
-    serving = await asyncio.create_subprocess_exec(*command, env=environ)
-    try:
-        yield ServerPlace(f"http://127.0.0.1:{port}/mcp")
-    finally:
-        serving.terminate()
-        await serving.wait()
+    else:
+        async with over_http(*command) as place:
+            yield place
 
 
 async def test_mcp_server_time(cache: WeightsCache) -> None:

@@ -25,6 +25,7 @@ from app.root import ROOT
 from app.settings.languages import read_clock
 from pipeline.engines.llm.tool_calls.schema_check import why_unusable
 from reachy_voice.testing import run_virtual
+from tests.support.beside import beside
 from tests.support.scripted_speaker import KITCHEN, ScriptedSpeaker
 
 pytestmark = pytest.mark.quick
@@ -171,13 +172,9 @@ class House:
     def play(self, act: Callable[[House], Coroutine[Any, Any, T]]) -> T:
         async def main() -> T:
             self.clock = Clock(self.file, self.announcer, SENTENCES, self.now)
-            running = asyncio.create_task(self.clock.run())
-            await asyncio.sleep(0)
-            try:
+            async with beside(self.clock.run()):
+                await asyncio.sleep(0)
                 return await act(self)
-            finally:
-                running.cancel()
-                await asyncio.wait({running})
 
         result: T = run_virtual(main())
         return result

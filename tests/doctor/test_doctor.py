@@ -40,7 +40,7 @@ from tests.support.far_server import free_port
 from tests.support.file_server import FileServer, file_server
 from tests.support.places import ROOT
 from tests.support.toy_engine import Options, build, build_broken, build_for_another_processor
-from tests.support.virtual_sound import NAME, VirtualSound, need_virtual_sound
+from tests.support.virtual_sound import NAME, VirtualSound
 
 pytestmark = pytest.mark.machine
 
@@ -263,7 +263,6 @@ def test_a_device_that_was_named_should_be_there() -> None:
 
 
 def test_the_chosen_devices_are_named(tmp_path: Path) -> None:
-    need_virtual_sound()
     with VirtualSound(tmp_path / "pulse"):
         sound = Sound(microphone=NAME, speaker=NAME)
         check = check_sound(sound, chosen_sound(sound))

@@ -29,7 +29,6 @@ from tests.support.virtual_sound import (
     RATE,
     VirtualSound,
     lag_of,
-    need_virtual_sound,
 )
 
 pytestmark = pytest.mark.machine
@@ -37,7 +36,6 @@ pytestmark = pytest.mark.machine
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualSound]:
-    need_virtual_sound()
     with VirtualSound(tmp_path_factory.mktemp("sound")) as sound:
         yield sound
 

@@ -37,6 +37,7 @@ from pipeline.engines.contract import Partial
 from pipeline.errors import EngineError
 from pipeline.work import Cancelled
 from reachy_voice.testing.jobs import ScriptedJob
+from tests.support.beside import beside
 from tests.support.staged_server import StagedAssistant
 
 pytestmark = pytest.mark.machine
@@ -50,12 +51,8 @@ async def door(assistant: StagedAssistant, access: Access | None = None) -> Asyn
     listener = bind("127.0.0.1", 0)
     port = listener.getsockname()[1]
     admits = (access or Access()).admits
-    serving = asyncio.create_task(serve_wyoming(listener, cast(Any, assistant), admits))
-    try:
+    async with beside(serve_wyoming(listener, cast(Any, assistant), admits)):
         yield port
-    finally:
-        serving.cancel()
-        await asyncio.wait({serving})
     assert assistant.cast.idle
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -24,6 +25,7 @@ from pipeline.engines.contract import ToolCall
 from pipeline.errors import ConfigError, MissingExtra
 from pipeline.tools.contract import CallResult
 from reachy_voice.testing import Cast, ScriptedLlm
+from tests.support.beside import beside
 from tests.support.far_server import free_port
 from tests.support.wired import wired
 
@@ -44,21 +46,20 @@ async def connected(
 ) -> AsyncIterator[McpServer]:
     found = asyncio.Event()
     server = McpServer("t", place, timeout_s, changed=found.set, **options)
-    running = asyncio.create_task(server.run())
-    try:
+    async with beside(server.run()):
         async with asyncio.timeout(60):
             await found.wait()
         yield server
-    finally:
-        running.cancel()
-        await asyncio.wait({running})
 
 
 @asynccontextmanager
-async def over_http() -> AsyncIterator[ServerPlace]:
-    """The same program over HTTP on a given port."""
+async def over_http(*command: str) -> AsyncIterator[ServerPlace]:
+    """The same program, or another one, over HTTP on a port that it is told as an argument, or as
+    ``PORT``."""
     port = free_port()
-    serving = await asyncio.create_subprocess_exec(sys.executable, str(PROGRAM), str(port))
+    environ = {**os.environ, "PORT": str(port)}
+    command = command or (sys.executable, str(PROGRAM), str(port))
+    serving = await asyncio.create_subprocess_exec(*command, env=environ)
     try:
         yield ServerPlace(f"http://127.0.0.1:{port}/mcp")
     finally:
@@ -169,15 +170,16 @@ def test_an_error_without_words_does_not_say_that_all_is_done() -> None:
 # --- the owner's settings ----------------------------------------------------------------------
 
 
+def think(messages: Any, tools: Any, choice: Any) -> Any:
+    """Ask for the forecast of Bern, and repeat it."""
+    if messages[-1].role == "tool":
+        return (messages[-1].content,)
+    names = [tool.name for tool in tools]
+    return (ToolCall("forecast", '{"city": "Bern"}'),) if "forecast" in names else ("No.",)
+
+
 async def test_the_owners_server_works_for_unaware_clients() -> None:
     """As a client sees it: a text turn, with a real program behind it."""
-
-    def think(messages: Any, tools: Any, choice: Any) -> Any:
-        if messages[-1].role == "tool":
-            return (messages[-1].content,)
-        names = [tool.name for tool in tools]
-        return (ToolCall("forecast", '{"city": "Bern"}'),) if "forecast" in names else ("No.",)
-
     command = (sys.executable, str(PROGRAM))
     servers = McpServers(ToolSettings.model_validate({"mcp": {"w": {"command": command}}}))
     running = asyncio.create_task(servers.run())

@@ -22,6 +22,7 @@ from app.settings.load import load_settings
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.registry import Kind
 from pipeline.engines.voices import EnrolmentError
+from tests.support.beside import beside
 from tests.support.scripted_server import Serve
 from tests.support.small_engines import install
 
@@ -109,15 +110,13 @@ async def test_a_command_updates_a_running_server(
             await assistant.household.refresh()
             return {}
 
-        serving = asyncio.create_task(answer_requests(socket, carry, listening.set))
-        await listening.wait()
-        file = PeopleFile(tmp_path / "access.json")
-        await asyncio.to_thread(file.change, lambda people: people.without("Tom"))
-        assert known(assistant) == ["Tom"]
-        await asyncio.to_thread(ask, socket, {"people": "changed"}, print)
-        assert known(assistant) == []
-        serving.cancel()
-        await asyncio.wait({serving})
+        async with beside(answer_requests(socket, carry, listening.set)):
+            await listening.wait()
+            file = PeopleFile(tmp_path / "access.json")
+            await asyncio.to_thread(file.change, lambda people: people.without("Tom"))
+            assert known(assistant) == ["Tom"]
+            await asyncio.to_thread(ask, socket, {"people": "changed"}, print)
+            assert known(assistant) == []
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from app.setup import failures, flow, plan
 from app.setup.options import require_config
 from app.setup.place import Place
 from app.setup.plan import Fetch
+from tests.script.test_setup_proposal import copied
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.machine
@@ -44,12 +45,7 @@ class Bare:
     """A checkout where nothing is set up, on a machine without compiler and driver."""
 
     def __init__(self, directory: Path) -> None:
-        self.root = directory / "checkout"
-        for folder in ("script", "config", "app"):
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / folder, self.root / folder, ignore=ignored)
-        for lock in (*ROOT.glob("requirements*.lock"), ROOT / "pyproject.toml"):
-            shutil.copy(lock, self.root)
+        self.root = copied(directory)
         programs = directory / "programs"
         programs.mkdir()
         for name in ("bash", "cat", "dirname"):

@@ -30,17 +30,23 @@ OFFER = {
 }
 
 
+def copied(directory: Path) -> Path:
+    """A copy of all that the set-up needs before it fetches anything."""
+    root = directory / "checkout"
+    for folder in ("script", "config", "app"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
+    for lock in (*ROOT.glob("requirements*.lock"), ROOT / "pyproject.toml"):
+        shutil.copy(lock, root)
+    return root
+
+
 class Checkout:
     """A checkout with its base set up and its program replaced: the proposal is a larger machine's;
     ``models pull`` and ``serve`` record their calls."""
 
     def __init__(self, directory: Path, offer: dict[str, str]) -> None:
-        self.root = directory / "checkout"
-        for folder in ("script", "config", "app"):
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(ROOT / folder, self.root / folder, ignore=ignored)
-        for lock in (*ROOT.glob("requirements*.lock"), ROOT / "pyproject.toml"):
-            shutil.copy(lock, self.root)
+        self.root = copied(directory)
         self.owners = directory / "own" / "reachy-voice" / "settings.yaml"
         told = {**offer, "file": str(self.owners)} if offer else {}
         (directory / "told.json").write_text(json.dumps(told))

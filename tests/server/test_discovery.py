@@ -36,6 +36,7 @@ from app.server.discovery import (
 from app.server.gate import access_for
 from app.settings.load import load_settings
 from pipeline.errors import ReachyVoiceError
+from tests.support.beside import beside
 from tests.support.far_server import free_port
 from tests.support.listening import Listening, listening
 
@@ -265,12 +266,10 @@ async def test_a_failed_announcement_is_a_warning(
     monkeypatch.setattr(discovery, "_open", again)
     monkeypatch.setattr(discovery, "address_changes", lambda: nullcontext(changed))
     with caplog.at_level(logging.WARNING):
-        staying = asyncio.create_task(stay_announced(8765, "0.0.0.0", tls=False))
-        await tries.get()
-        changed.set()  # a network comes
-        await tries.get()
-        staying.cancel()
-        await asyncio.wait({staying})
+        async with beside(stay_announced(8765, "0.0.0.0", tls=False)):
+            await tries.get()
+            changed.set()  # a network comes
+            await tries.get()
     warning = (
         "This server is not announced by mDNS: Network is unreachable. Robots still reach it by "
         "its address; server.announce: false stops trying"
@@ -292,13 +291,11 @@ async def test_a_new_address_is_announced(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(discovery, "_open", lambda interfaces: really_open(HERE))
     monkeypatch.setattr(discovery, "_listening", lambda host: list(addresses))
     monkeypatch.setattr(discovery, "address_changes", lambda: nullcontext(changed))
-    staying = asyncio.create_task(stay_announced(8765, "0.0.0.0", tls=False))
-    await until_found_at("192.168.1.5")
-    addresses[:] = ["10.0.0.5"]
-    changed.set()
-    await until_found_at("10.0.0.5")
-    staying.cancel()
-    await asyncio.wait({staying})
+    async with beside(stay_announced(8765, "0.0.0.0", tls=False)):
+        await until_found_at("192.168.1.5")
+        addresses[:] = ["10.0.0.5"]
+        changed.set()
+        await until_found_at("10.0.0.5")
 
 
 @needs_multicast

@@ -15,6 +15,7 @@ from app.server.robot_directions import ArraySeen, places_of, robot_directions
 from app.server.serving import _array, _beside, _Ports
 from hardware.xvf3800.errors import array_error
 from pipeline.commands import NoteDirection
+from tests.support.beside import beside
 from tests.support.scripted_array import ScriptedArray
 from tests.talk.test_embodiment import DEFAULT
 
@@ -38,12 +39,10 @@ def assistant(url: str | None, clients: dict[Any, str]) -> Any:
 async def told_of(clients: dict[Any, str], url: str, array: ScriptedArray) -> ArraySeen:
     """Run until the first client was told of two directions."""
     seen = ArraySeen(url)
-    running = asyncio.create_task(robot_directions(assistant(url, clients), seen, lambda: array))
-    async with asyncio.timeout(10):
+    running = robot_directions(assistant(url, clients), seen, lambda: array)
+    async with beside(running), asyncio.timeout(10):
         for _ in range(2):
             await next(iter(clients)).told.get()
-    running.cancel()
-    await asyncio.wait({running})
     return seen
 
 
@@ -80,11 +79,8 @@ async def test_a_robot_may_be_switched_on_later(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("hardware.xvf3800.watch.BACK_OFF_S", (0.0,))
     served = assistant("http://reachy-mini.local:8000", {robot: "10.0.0.7"})
     seen = ArraySeen("http://reachy-mini.local:8000")
-    running = asyncio.create_task(robot_directions(served, seen, opened))
-    async with asyncio.timeout(10):
+    async with beside(robot_directions(served, seen, opened)), asyncio.timeout(10):
         await robot.told.get()
-    running.cancel()
-    await asyncio.wait({running})
     assert set(looked_up) == {"reachy-mini.local"}
 
 

@@ -10,7 +10,6 @@ import signal
 import socket
 import struct
 from collections import Counter
-from pathlib import Path
 from unittest.mock import AsyncMock
 
 import pytest
@@ -28,7 +27,6 @@ from app.server.http_guard import (
     HttpGuard,
 )
 from app.server.listening import uvicorn_config
-from app.server.tls import ServerTls, tls_generated
 from app.settings.model import LimitSettings
 from reachy_voice.testing import in_virtual_time
 from tests.support.scripted_server import UPGRADE, Serve, Served, appear_from, closed_with, talking
@@ -38,11 +36,6 @@ pytestmark = pytest.mark.machine
 POST = (
     b"POST /v1/realtime/client_secrets HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{"
 )
-
-
-@pytest.fixture
-def tls(tmp_path: Path) -> ServerTls:
-    return tls_generated(tmp_path, ["127.0.0.1"])
 
 
 async def answer_to(served: Served, *parts: bytes) -> bytes:
@@ -312,11 +305,6 @@ async def test_a_websocket_frees_its_waiting_place(
     served = await serving(max_sessions=3)
     async with talking(served), talking(served), talking(served):
         pass
-
-
-async def test_a_tls_handshake_has_a_limit(serving: Serve, tls: ServerTls) -> None:
-    served = await serving(tls=tls.context, handshake_s=0.1)
-    assert await answer_to(served) == b""
 
 
 async def test_refused_clients_are_limited_and_soon_gone(

@@ -8,14 +8,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from app.server.systemd_notice import notify_systemd
 from reachy_voice.testing import in_virtual_time
+from tests.support.beside import beside
 from tests.support.far_server import FarServer, serving
 from tests.support.programs import running
 
@@ -55,20 +55,12 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
     made.socket.close()
 
 
-@asynccontextmanager
-async def notified(ready: asyncio.Event, environ: dict[str, str]) -> AsyncIterator[None]:
-    told = asyncio.create_task(notify_systemd(ready, environ))
-    yield
-    told.cancel()
-    await asyncio.wait({told})
-
-
 @in_virtual_time
 async def test_it_is_ready_with_its_engines_then_sends_keepalives(tmp_path: Path) -> None:
     manager = Manager(str(tmp_path / "notify"))
     environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "30000000"}
     ready = asyncio.Event()
-    async with notified(ready, environ):
+    async with beside(notify_systemd(ready, environ)):
         await asyncio.sleep(31)
         assert manager.told() == [STARTING, MORE_TIME, MORE_TIME, MORE_TIME]
         ready.set()
@@ -85,7 +77,7 @@ async def test_without_a_watchdog_one_keepalive_is_sent(
     ready = asyncio.Event()
     ready.set()
     environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), **more}
-    async with notified(ready, environ):
+    async with beside(notify_systemd(ready, environ)):
         assert [await manager.next() for _ in range(3)] == [STARTING, READY, ALIVE]
     assert manager.told() == [ENDING]
 
@@ -94,7 +86,7 @@ async def test_a_hanging_event_loop_sends_no_keepalives(tmp_path: Path, manager:
     ready = asyncio.Event()
     ready.set()
     environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "2000"}
-    async with notified(ready, environ):
+    async with beside(notify_systemd(ready, environ)):
         while await manager.next() != ALIVE:
             pass
         manager.told()
@@ -106,7 +98,7 @@ async def test_a_hanging_event_loop_sends_no_keepalives(tmp_path: Path, manager:
 async def test_an_abstract_address(tmp_path: Path) -> None:
     name = f"reachy-voice-test-{os.getpid()}"
     manager = Manager(f"\0{name}")
-    async with notified(asyncio.Event(), {"NOTIFY_SOCKET": f"@{name}"}):
+    async with beside(notify_systemd(asyncio.Event(), {"NOTIFY_SOCKET": f"@{name}"})):
         assert [await manager.next() for _ in range(2)] == [STARTING, MORE_TIME]
     manager.socket.close()
 

@@ -37,7 +37,7 @@ _PLUGIN = "libasound_module_pcm_pulse.so"
 _AWAKE_S = 2.2
 
 
-def missing() -> str | None:
+def _missing() -> str | None:
     """Why this machine cannot have a virtual card, or None."""
     for program in _PROGRAMS:
         if shutil.which(program) is None:
@@ -51,9 +51,9 @@ def missing() -> str | None:
     return None
 
 
-def need_virtual_sound() -> None:
+def _require_packages() -> None:
     """Skip the test if the Debian packages are absent; fail in CI."""
-    why = missing()
+    why = _missing()
     if why is None:
         return
     if os.environ.get("CI") == "true":
@@ -98,7 +98,8 @@ class Recorder:
 
 class VirtualSound:
     """A private PulseAudio in ``folder``. As a context manager it sets the environment in which
-    PortAudio finds it, and restores that afterwards."""
+    PortAudio finds it, and restores that afterwards; without the Debian packages it skips the
+    test."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -120,6 +121,7 @@ class VirtualSound:
         )
 
     def __enter__(self) -> Self:
+        _require_packages()
         patch = self._stack.enter_context(pytest.MonkeyPatch.context())
         for name, value in self.environment.items():
             patch.setenv(name, value)

@@ -21,7 +21,7 @@ from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler
 from tests.support.steady import on_a_steady_machine
-from tests.support.virtual_sound import NAME, RATE, VirtualSound, need_virtual_sound
+from tests.support.virtual_sound import NAME, RATE, VirtualSound
 
 pytestmark = [pytest.mark.engines, pytest.mark.real, pytest.mark.timeout(300)]
 
@@ -30,7 +30,6 @@ PATIENCE_S = 90.0
 
 @pytest.fixture
 def card(tmp_path: Path) -> Iterator[VirtualSound]:
-    need_virtual_sound()
     with VirtualSound(tmp_path / "pulse") as sound:
         yield sound
 
