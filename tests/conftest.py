@@ -117,3 +117,9 @@ async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
         monkeypatch.setenv(name, "127.0.0.1")
     async with servers() as start:
         yield start
+
+
+@pytest.fixture
+async def served(serving: Any) -> Any:
+    """A server over a scripted session."""
+    return await serving()

@@ -121,8 +121,7 @@ async def test_plain_http_needs_access_except_health(serving: Serve, come_from: 
         assert (await ask(served, "GET", path, headers=bearer)).status_code == 200
 
 
-async def test_errors_of_plain_http_have_openais_shape(serving: Serve) -> None:
-    served = await serving()
+async def test_errors_of_plain_http_have_openais_shape(served: Served) -> None:
     missing = await ask(served, "GET", "/nowhere")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
     wrong = await ask(served, "GET", "/v1/realtime/client_secrets")

@@ -80,8 +80,7 @@ def test_information_shown_only_by_colour_has_contrast(colour: str, scheme: int)
         assert (lighter + 0.05) / (darker + 0.05) >= 3, behind
 
 
-async def test_every_file_that_a_page_names_is_served(serving: Serve) -> None:
-    served = await serving()
+async def test_every_file_that_a_page_names_is_served(served: Served) -> None:
     names = set[str]()
     for path in STATIC.glob("*.*"):
         text = path.read_text()
@@ -98,8 +97,7 @@ async def test_every_file_that_a_page_names_is_served(serving: Serve) -> None:
     assert (moved.status_code, moved.headers["location"]) == (307, "/console/")
 
 
-async def test_a_page_may_run_no_inline_code_and_be_framed_by_no_one(serving: Serve) -> None:
-    served = await serving()
+async def test_a_page_may_run_no_inline_code_and_be_framed_by_no_one(served: Served) -> None:
     for path in ("/console/", "/console/console.js", "/console/api/state"):
         headers = (await served.get(path)).headers
         policy = headers["content-security-policy"]
@@ -213,8 +211,7 @@ async def test_an_allowed_address_and_a_key_see_no_console(
         assert await status(served, path) == 401
 
 
-async def test_no_other_page_and_no_proxy_reads_it(serving: Serve) -> None:
-    served = await serving()
+async def test_no_other_page_and_no_proxy_reads_it(served: Served) -> None:
     for path in NEVER:
         assert await status(served, path, Origin="https://evil.example") == 403
         assert await status(served, path, Host="evil.example") == 403
@@ -288,9 +285,8 @@ async def test_turns_of_all_sessions_are_sent_with_their_words_as_they_end(servi
 
 
 async def test_a_turn_is_sent_at_its_first_audio_and_completed_under_the_same_number(
-    serving: Serve,
+    served: Served,
 ) -> None:
-    served = await serving()
     async with talking(served) as talk, reading(served) as told:
         session = await served.session_of(talk)
         glance = TurnRecord("voice", "answered", reply_id="resp_1", first_audio_ms=410.0)

@@ -16,7 +16,7 @@ from websockets.asyncio.client import connect
 
 from app.server import open_sockets, realtime_link, realtime_socket
 from pipeline import commands, events
-from tests.support.scripted_server import UPGRADE, Serve, Talk, closed_with, talking
+from tests.support.scripted_server import UPGRADE, Serve, Served, Talk, closed_with, talking
 from tests.support.staged_server import StagedAssistant
 
 pytestmark = pytest.mark.machine
@@ -24,8 +24,7 @@ pytestmark = pytest.mark.machine
 # --- the socket --------------------------------------------------------------------------------
 
 
-async def test_both_paths_and_the_subprotocol(serving: Serve) -> None:
-    served = await serving()
+async def test_both_paths_and_the_subprotocol(served: Served) -> None:
     offered = ["realtime", "openai-insecure-api-key.x"]
     async with talking(served, subprotocols=offered) as talk:
         assert talk.socket.subprotocol == "realtime"
@@ -44,9 +43,8 @@ async def test_both_paths_and_the_subprotocol(serving: Serve) -> None:
     ],
 )
 async def test_a_bad_frame_is_one_error_and_the_session_survives(
-    serving: Serve, frame: str | bytes, code: str
+    served: Served, frame: str | bytes, code: str
 ) -> None:
-    served = await serving()
     async with talking(served) as talk:
         await talk.socket.send(frame)
         event = await talk.next()
@@ -92,9 +90,8 @@ async def test_a_client_in_mid_upgrade_takes_a_place(
 
 
 async def test_a_client_upgraded_after_the_drain_gets_1001(
-    serving: Serve, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serving()
     upgrade = SlowUpgrade(monkeypatch)
     async with asyncio.TaskGroup() as group:
         connecting = group.create_task(served.connect().__aenter__())
@@ -107,9 +104,8 @@ async def test_a_client_upgraded_after_the_drain_gets_1001(
     await served.task
 
 
-async def test_silent_clients_are_harmless(serving: Serve) -> None:
+async def test_silent_clients_are_harmless(served: Served) -> None:
     """One never asks for the upgrade, the other sends nothing after it."""
-    served = await serving()
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     async with talking(served) as mute, talking(served) as other:
         await other.send("response.create")
@@ -145,8 +141,7 @@ async def test_a_client_that_stops_reading_is_cut_off(
     writer.close()
 
 
-async def test_a_client_too_far_behind_is_closed_with_1008(serving: Serve) -> None:
-    served = await serving()
+async def test_a_client_too_far_behind_is_closed_with_1008(served: Served) -> None:
     async with talking(served) as talk:
         session = await served.session_of(talk)
         for _ in range(8_193):  # one more than a lossless subscription holds
@@ -156,9 +151,8 @@ async def test_a_client_too_far_behind_is_closed_with_1008(serving: Serve) -> No
 
 
 async def test_a_failed_session_closes_with_1011_and_the_server_lives(
-    serving: Serve, caplog: pytest.LogCaptureFixture
+    served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = await serving()
     async with talking(served) as talk:
         session = await served.session_of(talk)
         session.crash.set_exception(RuntimeError("engine room on fire"))
@@ -169,8 +163,7 @@ async def test_a_failed_session_closes_with_1011_and_the_server_lives(
         pass
 
 
-async def test_the_timeline_comes_before_response_done_when_asked_for(serving: Serve) -> None:
-    served = await serving()
+async def test_the_timeline_comes_before_response_done_when_asked_for(served: Served) -> None:
     async with talking(served, "?timings=true&model=mine") as talk:
         assert talk.recorder.events[0]["session"]["model"] == "mine"
         await talk.send("response.create")
@@ -178,8 +171,7 @@ async def test_the_timeline_comes_before_response_done_when_asked_for(serving: S
     assert talk.recorder.types[-2:] == ["reachy_voice.timeline", "response.done"]
 
 
-async def test_a_touch_over_http_wakes_sleeping_robots(serving: Serve) -> None:
-    served = await serving()
+async def test_a_touch_over_http_wakes_sleeping_robots(served: Served) -> None:
     wake = f"http://127.0.0.1:{served.port}/v1/reachy/wake"
     async with talking(served) as talk, httpx.AsyncClient() as http:
         session = await served.session_of(talk)

@@ -80,9 +80,8 @@ async def test_a_flood_of_frames_is_read_slowly(
         assert seen <= SLICE_BYTES / len(one) + 1
 
 
-async def test_other_tasks_run_between_slices(serving: Serve) -> None:
+async def test_other_tasks_run_between_slices(served: Served) -> None:
     """As in one read of 256 KiB: 40,000 frames, each a message."""
-    served = await serving()
     async with raw(served):
         link = link_of(served)
         link.data_received(frame(FIN | PING) * 40_000)
@@ -131,9 +130,8 @@ async def test_unread_pongs_do_not_pile_up(serving: Serve, monkeypatch: pytest.M
 
 
 async def test_invalid_utf8_closes_with_1007_and_writes_no_log(
-    serving: Serve, caplog: pytest.LogCaptureFixture
+    served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = await serving()
     async with raw(served) as (reader, writer):
         writer.write(frame(FIN | TEXT, b"\xff\xfe"))
         assert b"\x03\xefnot UTF-8" in await reader.read()
@@ -180,8 +178,7 @@ async def test_a_client_that_closes_and_reads_nothing_is_cut(
 # --- A client whose pongs we have not read, and one that is cut for want of them ---------------
 
 
-async def test_paused_reading_does_not_count_as_a_missing_pong(serving: Serve) -> None:
-    served = await serving()
+async def test_paused_reading_does_not_count_as_a_missing_pong(served: Served) -> None:
     async with talking(served) as talk:
         link = link_of(served)
         link.read_paused = True
@@ -194,9 +191,8 @@ async def test_paused_reading_does_not_count_as_a_missing_pong(serving: Serve) -
 
 
 async def test_nothing_is_sent_after_a_cut_and_no_error_logged(
-    serving: Serve, caplog: pytest.LogCaptureFixture
+    served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = await serving()
     async with talking(served) as talk:
         await served.session_of(talk)
         link = link_of(served)
@@ -207,8 +203,7 @@ async def test_nothing_is_sent_after_a_cut_and_no_error_logged(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-async def test_sending_after_our_own_close_is_an_error(serving: Serve) -> None:
-    served = await serving()
+async def test_sending_after_our_own_close_is_an_error(served: Served) -> None:
     async with talking(served) as talk:
         await served.session_of(talk)
         link = link_of(served)

@@ -23,6 +23,7 @@ from tests.support.listening import Listening
 from tests.support.scripted_server import (
     ScriptedAssistant,
     Serve,
+    Served,
     Talk,
     closed_with,
     refusal,
@@ -33,8 +34,7 @@ from tests.support.staged_server import StagedAssistant
 pytestmark = pytest.mark.machine
 
 
-async def test_alive_and_ready(serving: Serve) -> None:
-    served = await serving()
+async def test_alive_and_ready(served: Served) -> None:
     assert (await served.get("/health")).status_code == 200
     ready = await served.get("/ready")
     assert (ready.status_code, ready.json()) == (200, {"ready": True, "reasons": {}, "notes": {}})
@@ -44,8 +44,7 @@ async def test_alive_and_ready(serving: Serve) -> None:
     assert (await served.get("/nowhere")).status_code == 404
 
 
-async def test_not_ready_names_the_engine_and_refuses_the_upgrade(serving: Serve) -> None:
-    served = await serving()
+async def test_not_ready_names_the_engine_and_refuses_the_upgrade(served: Served) -> None:
     served.assistant.reasons["llm"] = "loading"
     ready = await served.get("/ready")
     assert ready.status_code == 503
@@ -69,9 +68,8 @@ async def test_not_ready_names_the_engine_and_refuses_the_upgrade(serving: Serve
     ],
 )
 async def test_a_session_starts_without_optional_or_late_engines(
-    serving: Serve, engine: str, why: str, query: str
+    served: Served, engine: str, why: str, query: str
 ) -> None:
-    served = await serving()
     served.assistant.reasons[engine] = why
     assert (await served.get("/ready")).json()["reasons"] == {engine: why}
     async with served.connect(query) as socket:
@@ -81,8 +79,7 @@ async def test_a_session_starts_without_optional_or_late_engines(
 # --- start and end -----------------------------------------------------------------------------
 
 
-async def test_a_taken_port_says_what_to_do(serving: Serve) -> None:
-    served = await serving()
+async def test_a_taken_port_says_what_to_do(served: Served) -> None:
     with pytest.raises(ServerError) as taken:
         await serve(
             build_app(ScriptedAssistant(), max_sessions=1),
