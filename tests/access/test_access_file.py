@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from app.access.file import AccessFile, AccessList, new_key
 from app.access.policy import digest, parse_network
-from app.cli import __main__ as cli
 from app.settings.check import SettingsError
 from app.settings.load import load_settings
 from pipeline.errors import ConfigError
+from tests.support import commands
 
 pytestmark = pytest.mark.quick
 
@@ -180,16 +180,7 @@ def run(
     capsys: pytest.CaptureFixture[str], file: AccessFile, monkeypatch: pytest.MonkeyPatch
 ) -> Run:
     monkeypatch.setenv("REACHY_VOICE__PATHS__ACCESS_FILE", str(file.path))
-
-    def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["reachy-voice", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        printed = capsys.readouterr()
-        code = ended.value.code
-        return (code if isinstance(code, int) else 0), printed.out + printed.err
-
-    return run
+    return partial(commands.run, capsys)
 
 
 def test_allow_list_remove(run: Run, file: AccessFile) -> None:

@@ -80,6 +80,12 @@ async def idle(client: Client) -> AsyncIterator[Client]:
     assert not client.assistant.llm.opened
 
 
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with idle(Client()) as client:
+        yield client
+
+
 def wav(*parts: float, level: int = 3000) -> tuple[str, bytes]:
     """Alternating speech and silence, in seconds."""
     rng = np.random.default_rng(1)
@@ -106,10 +112,9 @@ LONG = recording(np.zeros(3_700_000, np.int16), 1_000, "FLAC")
 # --- chat completions --------------------------------------------------------------------------
 
 
-async def test_a_completion() -> None:
-    async with idle(Client()) as client:
-        client.assistant.llm.deltas = ("It ", "is ", "noon.")
-        found = await client.chat.create(model="any", messages=USER)
+async def test_a_completion(client: Client) -> None:
+    client.assistant.llm.deltas = ("It ", "is ", "noon.")
+    found = await client.chat.create(model="any", messages=USER)
     (choice,) = found.choices
     assert (choice.message.content, choice.finish_reason) == ("It is noon.", "stop")
     assert (found.model, found.object) == ("reachy-voice", "chat.completion")
@@ -117,20 +122,19 @@ async def test_a_completion() -> None:
     assert client.assistant.llm.prompts == [[Message("user", "What is the time?")]]
 
 
-async def test_a_streamed_completion() -> None:
-    async with idle(Client()) as client:
-        client.assistant.llm.deltas = ("It ", "is ", "noon.")
-        stream = await client.chat.create(
-            model="any", messages=USER, stream=True, stream_options={"include_usage": True}
-        )
-        *chunks, last = [chunk async for chunk in stream]
+async def test_a_streamed_completion(client: Client) -> None:
+    client.assistant.llm.deltas = ("It ", "is ", "noon.")
+    stream = await client.chat.create(
+        model="any", messages=USER, stream=True, stream_options={"include_usage": True}
+    )
+    *chunks, last = [chunk async for chunk in stream]
     assert chunks[0].choices[0].delta.role == "assistant"
     assert [c.choices[0].delta.content for c in chunks[1:-1]] == ["It ", "is ", "noon."]
     assert chunks[-1].choices[0].finish_reason == "stop"
     assert last.usage.total_tokens == 13
 
 
-async def test_all_kinds_of_messages_reach_the_model() -> None:
+async def test_all_kinds_of_messages_reach_the_model(client: Client) -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     call = {"id": "c1", "type": "function", "function": {"name": "time", "arguments": "{}"}}
     messages = [
@@ -141,8 +145,7 @@ async def test_all_kinds_of_messages_reach_the_model() -> None:
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "I cannot."}]},
         {"role": "assistant", "content": None, "refusal": "I cannot."},
     ]
-    async with idle(Client()) as client:
-        await client.chat.create(model="any", messages=messages)
+    await client.chat.create(model="any", messages=messages)
     system, user, assistant, tool, *refusals = client.assistant.llm.prompts[0]
     assert system == Message("system", "Be brief.")
     (image,) = user.images
@@ -154,15 +157,14 @@ async def test_all_kinds_of_messages_reach_the_model() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_call(stream: bool) -> None:
-    async with idle(Client()) as client:
-        client.assistant.llm.deltas = (CALL,)
-        found = await client.chat.create(model="any", messages=USER, tools=TOOLS, stream=stream)
-        if stream:
-            choices = [chunk.choices[0] async for chunk in found]
-            calls = [call for choice in choices for call in choice.delta.tool_calls or ()]
-        else:
-            choices, calls = found.choices, found.choices[0].message.tool_calls
+async def test_a_call(client: Client, stream: bool) -> None:
+    client.assistant.llm.deltas = (CALL,)
+    found = await client.chat.create(model="any", messages=USER, tools=TOOLS, stream=stream)
+    if stream:
+        choices = [chunk.choices[0] async for chunk in found]
+        calls = [call for choice in choices for call in choice.delta.tool_calls or ()]
+    else:
+        choices, calls = found.choices, found.choices[0].message.tool_calls
     (call,) = calls
     assert (call.function.name, call.function.arguments) == (CALL.name, CALL.arguments)
     assert choices[-1].finish_reason == "tool_calls"
@@ -170,24 +172,22 @@ async def test_a_call(stream: bool) -> None:
     assert (tools[0].name, tools[0].parameters, choice.kind) == ("time", TIME, "auto")
 
 
-async def test_null_fields_are_ignored() -> None:
+async def test_null_fields_are_ignored(client: Client) -> None:
     fields = ("tools", "tool_choice", "response_format", "stream", "stop", "parallel_tool_calls")
     said = {"role": "assistant", "content": "Hm.", "tool_calls": None, "tool_call_id": None}
-    async with idle(Client()) as client:
-        body = {"messages": [*USER, said, *USER], **dict.fromkeys(fields)}
-        found = await client.http.post("http://here/v1/chat/completions", json=body)
+    body = {"messages": [*USER, said, *USER], **dict.fromkeys(fields)}
+    found = await client.http.post("http://here/v1/chat/completions", json=body)
     assert found.status_code == 200, found.text
 
 
-async def test_an_answer_in_json_is_the_arguments_of_a_forced_call() -> None:
+async def test_an_answer_in_json_is_the_arguments_of_a_forced_call(client: Client) -> None:
     schema = {"name": "clock", "schema": TIME}
-    async with idle(Client()) as client:
-        client.assistant.llm.deltas = ("Sure: ", ToolCall("answer", '{"zone": "here"}'))
-        found = await client.chat.create(
-            model="any",
-            messages=USER,
-            response_format={"type": "json_schema", "json_schema": schema},
-        )
+    client.assistant.llm.deltas = ("Sure: ", ToolCall("answer", '{"zone": "here"}'))
+    found = await client.chat.create(
+        model="any",
+        messages=USER,
+        response_format={"type": "json_schema", "json_schema": schema},
+    )
     (choice,) = found.choices
     assert json.loads(choice.message.content) == {"zone": "here"}
     assert (choice.finish_reason, choice.message.tool_calls) == ("stop", None)
@@ -200,35 +200,36 @@ async def test_an_answer_in_json_is_the_arguments_of_a_forced_call() -> None:
     ("stop", "text"),
     [("noon", "It is "), (["is n"], "It "), (["x"], "It is noon."), (["n.", "oo"], "It is n")],
 )
-async def test_an_answer_ends_before_a_stop(stop: str | list[str], text: str, stream: bool) -> None:
-    async with idle(Client()) as client:
-        client.assistant.llm.deltas = ("It ", "is ", "no", "on", ".", *["more"] * ("x" not in stop))
-        found = await client.chat.create(model="any", messages=USER, stop=stop, stream=stream)
-        if stream:
-            pieces = [chunk.choices[0].delta.content or "" async for chunk in found]
-            assert "".join(pieces) == text
-        else:
-            assert found.choices[0].message.content == text
+async def test_an_answer_ends_before_a_stop(
+    client: Client, stop: str | list[str], text: str, stream: bool
+) -> None:
+    client.assistant.llm.deltas = ("It ", "is ", "no", "on", ".", *["more"] * ("x" not in stop))
+    found = await client.chat.create(model="any", messages=USER, stop=stop, stream=stream)
+    if stream:
+        pieces = [chunk.choices[0].delta.content or "" async for chunk in found]
+        assert "".join(pieces) == text
+    else:
+        assert found.choices[0].message.content == text
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-async def test_usage_and_reason_of_an_answer_that_a_stop_ends(as_json: bool) -> None:
+async def test_usage_and_reason_of_an_answer_that_a_stop_ends(
+    client: Client, as_json: bool
+) -> None:
     """A stop sequence cuts JSON too, as at OpenAI."""
     wanted: Any = {"response_format": {"type": "json_object"}} if as_json else {}
-    async with idle(Client()) as client:
-        at_noon = ToolCall("answer", '{"time": "noon"}') if as_json else "It is noon."
-        client.assistant.llm.deltas = ("Hm: ", at_noon)
-        found = await client.chat.create(model="any", messages=USER, stop="noon", **wanted)
+    at_noon = ToolCall("answer", '{"time": "noon"}') if as_json else "It is noon."
+    client.assistant.llm.deltas = ("Hm: ", at_noon)
+    found = await client.chat.create(model="any", messages=USER, stop="noon", **wanted)
     (choice,) = found.choices
     assert choice.message.content == ('{"time": "' if as_json else "Hm: It is ")
     assert (choice.finish_reason, found.usage.completion_tokens) == ("stop", 2)
 
 
-async def test_sampling_in_the_request_wins() -> None:
-    async with idle(Client()) as client:
-        found = await client.chat.create(model="any", messages=USER, max_tokens=2, top_p=0)
-        assert found.choices[0].finish_reason == "length"
-        assert found.choices[0].message.content == "Hello there, "
+async def test_sampling_in_the_request_wins(client: Client) -> None:
+    found = await client.chat.create(model="any", messages=USER, max_tokens=2, top_p=0)
+    assert found.choices[0].finish_reason == "length"
+    assert found.choices[0].message.content == "Hello there, "
 
 
 @pytest.mark.parametrize(
@@ -272,10 +273,11 @@ async def test_a_picture_may_be_larger_than_other_requests(
           {"url": "http://192.168.1.1/"}}]}]}, "messages"),
     ],
 )  # fmt: skip
-async def test_unsupported_requests_are_refused(wrong: dict[str, Any], param: str) -> None:
-    async with idle(Client()) as client:
-        with pytest.raises(openai.BadRequestError) as refused:
-            await client.chat.create(**{"model": "any", "messages": USER, **wrong})
+async def test_unsupported_requests_are_refused(
+    client: Client, wrong: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as refused:
+        await client.chat.create(**{"model": "any", "messages": USER, **wrong})
     assert (refused.value.param or "").startswith(param)
     assert not client.assistant.llm.prompts
 
@@ -289,12 +291,11 @@ async def test_unsupported_requests_are_refused(wrong: dict[str, Any], param: st
         ({"type": "integer", "minimum": 5, "maximum": 3}, "'zone'"),
     ],
 )
-async def test_an_impossible_schema_is_refused(zone: Any, says: str) -> None:
+async def test_an_impossible_schema_is_refused(client: Client, zone: Any, says: str) -> None:
     schema = {"name": "clock", "schema": {**TIME, "properties": {"zone": zone}}}
     wanted = {"type": "json_schema", "json_schema": schema}
-    async with idle(Client()) as client:
-        with pytest.raises(openai.BadRequestError) as refused:
-            await client.chat.create(model="any", messages=USER, response_format=wanted)
+    with pytest.raises(openai.BadRequestError) as refused:
+        await client.chat.create(model="any", messages=USER, response_format=wanted)
     assert refused.value.param == "response_format.json_schema.schema"
     assert says in refused.value.message
     assert not client.assistant.llm.prompts
@@ -305,17 +306,18 @@ async def test_an_impossible_schema_is_refused(zone: Any, says: str) -> None:
     ("error", "status"),
     [(PromptTooLong(9, 8), 400), (EngineCrashed("It is away"), 503), (EngineError("Broken"), 500)],
 )
-async def test_a_failure_of_the_model(error: Exception, status: int, stream: bool) -> None:
-    async with idle(Client()) as client:
-        client.assistant.llm.errors = [error]
-        with pytest.raises(openai.APIError) as failed:
-            async for _ in await client.chat.create(model="any", messages=USER, stream=True):
-                pass
-        client.assistant.llm.errors = [error]
-        if not stream:
-            with pytest.raises(openai.APIStatusError) as failed:
-                await client.chat.create(model="any", messages=USER)
-            assert failed.value.status_code == status
+async def test_a_failure_of_the_model(
+    client: Client, error: Exception, status: int, stream: bool
+) -> None:
+    client.assistant.llm.errors = [error]
+    with pytest.raises(openai.APIError) as failed:
+        async for _ in await client.chat.create(model="any", messages=USER, stream=True):
+            pass
+    client.assistant.llm.errors = [error]
+    if not stream:
+        with pytest.raises(openai.APIStatusError) as failed:
+            await client.chat.create(model="any", messages=USER)
+        assert failed.value.status_code == status
     assert str(error) in str(failed.value)
 
 
@@ -323,12 +325,11 @@ async def test_a_failure_of_the_model(error: Exception, status: int, stream: boo
 
 
 @pytest.mark.parametrize("kind", ["wav", "mp3", "flac", "opus", "pcm"])
-async def test_speech_in_every_format(kind: Any) -> None:
-    async with idle(Client()) as client:
-        found = await client.openai.audio.speech.create(
-            model="any", voice="joe", input="One two three.", response_format=kind, speed=2.0
-        )
-        sound = found.content
+async def test_speech_in_every_format(client: Client, kind: Any) -> None:
+    found = await client.openai.audio.speech.create(
+        model="any", voice="joe", input="One two three.", response_format=kind, speed=2.0
+    )
+    sound = found.content
     if kind == "pcm":
         seconds = len(sound) / 2 / 24_000
     elif kind == "wav":
@@ -344,47 +345,45 @@ async def test_speech_in_every_format(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(("asked", "spoken"), [("de-DE", "de"), ("German", "de"), ("x", "en")])
-async def test_a_text_in_a_language_as_clients_write_it(asked: str, spoken: str) -> None:
-    async with idle(Client()) as client:
-        await client.openai.audio.speech.create(
-            model="any", voice="joe", input="Hm.", extra_body={"language": asked}
-        )
+async def test_a_text_in_a_language_as_clients_write_it(
+    client: Client, asked: str, spoken: str
+) -> None:
+    await client.openai.audio.speech.create(
+        model="any", voice="joe", input="Hm.", extra_body={"language": asked}
+    )
     (request,) = client.assistant.tts.requests
     assert request.language == spoken
 
 
-async def test_a_long_text_is_spoken_in_pieces() -> None:
+async def test_a_long_text_is_spoken_in_pieces(client: Client) -> None:
     sentences = [f"The {number}th sentence costs $5." for number in range(4, 40)]
-    async with idle(Client()) as client:
-        await client.openai.audio.speech.create(model="any", voice="joe", input=" ".join(sentences))
+    await client.openai.audio.speech.create(model="any", voice="joe", input=" ".join(sentences))
     said = client.assistant.tts.said
     assert len(said) > 5
     assert " ".join(said).count("five dollars") == len(sentences)
 
 
 @pytest.mark.parametrize("kind", ["mp3", "flac", "opus"])
-async def test_a_text_without_words_is_silence(kind: Any) -> None:
-    async with idle(Client()) as client:
-        found = await client.openai.audio.speech.create(
-            model="any", voice="joe", input="...", response_format=kind
-        )
-        samples, _ = soundfile.read(io.BytesIO(found.content))
+async def test_a_text_without_words_is_silence(client: Client, kind: Any) -> None:
+    found = await client.openai.audio.speech.create(
+        model="any", voice="joe", input="...", response_format=kind
+    )
+    samples, _ = soundfile.read(io.BytesIO(found.content))
     assert len(samples)
     assert np.abs(samples).max() < 1e-6
 
 
 @pytest.mark.parametrize("kind", ["pcm", "wav", "mp3", "flac", "opus"])
-async def test_speech_as_events_is_the_same(kind: Any) -> None:
+async def test_speech_as_events_is_the_same(client: Client, kind: Any) -> None:
     """Several events, each short enough for clients."""
     asked: Any = {"model": "any", "voice": "joe", "input": "One two three."}
-    async with idle(Client()) as client:
-        client.assistant.tts.seconds_per_word = 3.0
-        create = client.openai.audio.speech.with_streaming_response.create
-        client.assistant.tts.noise = Noise(1)
-        async with create(**asked, response_format=kind, stream_format="sse") as answer:
-            lines = [line async for line in answer.iter_lines() if line]
-        client.assistant.tts.noise = Noise(1)
-        whole = await client.openai.audio.speech.create(**asked, response_format=kind)
+    client.assistant.tts.seconds_per_word = 3.0
+    create = client.openai.audio.speech.with_streaming_response.create
+    client.assistant.tts.noise = Noise(1)
+    async with create(**asked, response_format=kind, stream_format="sse") as answer:
+        lines = [line async for line in answer.iter_lines() if line]
+    client.assistant.tts.noise = Noise(1)
+    whole = await client.openai.audio.speech.create(**asked, response_format=kind)
     *deltas, done = [json.loads(line.removeprefix("data: ")) for line in lines]
     sound = b"".join(base64.b64decode(each["audio"]) for each in deltas)
     assert len(sound) == len(whole.content)
@@ -395,33 +394,30 @@ async def test_speech_as_events_is_the_same(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"input": ""}, {"input": "x" * 4097}, {"speed": 9}])
-async def test_speech_that_cannot_be_made(wrong: dict[str, Any]) -> None:
-    async with idle(Client()) as client:
-        asked: Any = {"model": "any", "voice": "joe", "input": "One.", **wrong}
-        with pytest.raises(openai.BadRequestError):
-            await client.openai.audio.speech.create(**asked)
+async def test_speech_that_cannot_be_made(client: Client, wrong: dict[str, Any]) -> None:
+    asked: Any = {"model": "any", "voice": "joe", "input": "One.", **wrong}
+    with pytest.raises(openai.BadRequestError):
+        await client.openai.audio.speech.create(**asked)
 
 
 @pytest.mark.parametrize("kind", ["wav", "pcm", "mp3"])
-async def test_a_voice_that_fails_at_once_is_an_error(kind: Any) -> None:
-    async with idle(Client()) as client:
-        client.assistant.tts.error = EngineError("Broken")
-        with pytest.raises(openai.InternalServerError, match="Broken") as failed:
-            await client.openai.audio.speech.create(
-                model="any", voice="joe", input="One.", response_format=kind
-            )
+async def test_a_voice_that_fails_at_once_is_an_error(client: Client, kind: Any) -> None:
+    client.assistant.tts.error = EngineError("Broken")
+    with pytest.raises(openai.InternalServerError, match="Broken") as failed:
+        await client.openai.audio.speech.create(
+            model="any", voice="joe", input="One.", response_format=kind
+        )
     assert failed.value.status_code == 500
 
 
 # --- transcriptions ----------------------------------------------------------------------------
 
 
-async def test_a_recording_is_transcribed_in_segments() -> None:
-    async with idle(Client()) as client:
-        client.assistant.stt.texts = ("One.", "Two.")
-        asked: Any = {"model": "any", "file": wav(1.0, 1.0, 1.0), "response_format": "verbose_json"}
-        found = await client.openai.audio.transcriptions.create(**asked)
-        first, _ = client.assistant.stt.finished
+async def test_a_recording_is_transcribed_in_segments(client: Client) -> None:
+    client.assistant.stt.texts = ("One.", "Two.")
+    asked: Any = {"model": "any", "file": wav(1.0, 1.0, 1.0), "response_format": "verbose_json"}
+    found = await client.openai.audio.transcriptions.create(**asked)
+    first, _ = client.assistant.stt.finished
     lead = round(PADDING_S * LISTEN_RATE)
     assert not first[:lead].any()
     assert first[lead] != 0
@@ -437,34 +433,32 @@ async def test_a_recording_is_transcribed_in_segments() -> None:
     ("asked", "opened"),
     [("", "en"), ("auto", ""), ("zh-CN", "zh"), ("deu", "de"), ("English", "en"), (" ", "en")],
 )
-async def test_a_language_as_clients_write_it(asked: str, opened: str) -> None:
-    async with idle(Client()) as client:
-        client.assistant.stt.languages = ("en", "de", "zh")
-        await client.openai.audio.transcriptions.create(model="any", file=wav(1), language=asked)
+async def test_a_language_as_clients_write_it(client: Client, asked: str, opened: str) -> None:
+    client.assistant.stt.languages = ("en", "de", "zh")
+    await client.openai.audio.transcriptions.create(model="any", file=wav(1), language=asked)
     assert client.assistant.stt.opened_in == [opened]
 
 
-async def test_text_alone_or_as_events() -> None:
-    async with idle(Client()) as client:
-        create: Any = client.openai.audio.transcriptions.create
-        client.assistant.stt.texts = ("One.", "Two.")
-        text = await create(model="any", file=wav(1, 1, 1), response_format="text")
-        assert text == "One. Two.\n"
-        client.assistant.stt.finished.clear()
-        stream = await create(model="any", file=wav(1, 1, 1), stream=True)
-        *deltas, done = [event async for event in stream]
+async def test_text_alone_or_as_events(client: Client) -> None:
+    create: Any = client.openai.audio.transcriptions.create
+    client.assistant.stt.texts = ("One.", "Two.")
+    text = await create(model="any", file=wav(1, 1, 1), response_format="text")
+    assert text == "One. Two.\n"
+    client.assistant.stt.finished.clear()
+    stream = await create(model="any", file=wav(1, 1, 1), stream=True)
+    *deltas, done = [event async for event in stream]
     assert [each.delta for each in deltas] == ["One.", " Two."]
     assert (done.type, done.text) == ("transcript.text.done", "One. Two.")
 
 
-async def test_silence_has_no_words() -> None:
-    async with idle(Client()) as client:
-        found = await client.openai.audio.transcriptions.create(model="any", file=wav(2, level=10))
+async def test_silence_has_no_words(client: Client) -> None:
+    found = await client.openai.audio.transcriptions.create(model="any", file=wav(2, level=10))
     assert found.text == ""
     assert not client.assistant.stt.finished
 
 
 async def test_the_server_runs_while_a_recording_is_scored(
+    client: Client,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The default VAD runs on the event loop itself."""
@@ -475,13 +469,12 @@ async def test_the_server_runs_while_a_recording_is_scored(
         return 0.0
 
     monkeypatch.setattr(LevelVad, "score", score)
-    async with idle(Client()) as client:
-        asked = asyncio.create_task(
-            client.openai.audio.transcriptions.create(model="any", file=wav(2, level=10))
-        )
-        while not asked.done():
-            rounds += 1
-            await asyncio.sleep(0)
+    asked = asyncio.create_task(
+        client.openai.audio.transcriptions.create(model="any", file=wav(2, level=10))
+    )
+    while not asked.done():
+        rounds += 1
+        await asyncio.sleep(0)
     assert len(set(seen)) == len(seen) > 50
 
 
@@ -509,13 +502,12 @@ async def test_recordings_that_are_refused(asked: dict[str, Any], status: int, w
     assert refused.value.status_code == status
 
 
-async def test_a_form_without_a_file_is_refused() -> None:
-    async with idle(Client()) as client:
-        url = "http://here/v1/audio/transcriptions"
-        for sent in ({"data": {"model": "any"}}, {"json": {}}):
-            found = await client.http.post(url, **sent)  # type: ignore[arg-type]
-            assert found.status_code == 400
-            assert "file" in found.json()["error"]["message"]
+async def test_a_form_without_a_file_is_refused(client: Client) -> None:
+    url = "http://here/v1/audio/transcriptions"
+    for sent in ({"data": {"model": "any"}}, {"json": {}}):
+        found = await client.http.post(url, **sent)  # type: ignore[arg-type]
+        assert found.status_code == 400
+        assert "file" in found.json()["error"]["message"]
 
 
 # --- beside conversations ----------------------------------------------------------------------
@@ -531,19 +523,20 @@ async def ask_all(client: Client) -> Sequence[asyncio.Task[Any]]:
     return [asyncio.create_task(each) for each in every]
 
 
-async def test_a_conversation_goes_first() -> None:
-    async with idle(Client()) as client:
-        client.resting.clear()
-        asked = await ask_all(client)
-        done, _ = await asyncio.wait(asked, timeout=0.3)
-        cast = client.assistant.cast
-        assert not done
-        assert [*cast.llm.prompts, *cast.tts.said, *cast.stt.finished] == []
-        client.resting.set()
-        await asyncio.gather(*asked)
+async def test_a_conversation_goes_first(client: Client) -> None:
+    client.resting.clear()
+    asked = await ask_all(client)
+    done, _ = await asyncio.wait(asked, timeout=0.3)
+    cast = client.assistant.cast
+    assert not done
+    assert [*cast.llm.prompts, *cast.tts.said, *cast.stt.finished] == []
+    client.resting.set()
+    await asyncio.gather(*asked)
 
 
-async def test_a_recording_is_decoded_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_recording_is_decoded_piece_by_piece(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waits: list[int] = []
     quiet, open_vad = Passage.quiet, LevelVad.open
 
@@ -557,11 +550,12 @@ async def test_a_recording_is_decoded_piece_by_piece(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Passage, "quiet", count)
     monkeypatch.setattr(LevelVad, "open", note)
-    async with idle(Client()) as client:
-        await client.openai.audio.transcriptions.create(model="any", file=wav(10))
+    await client.openai.audio.transcriptions.create(model="any", file=wav(10))
 
 
-async def test_it_yields_to_conversations_at_every_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_yields_to_conversations_at_every_engine(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[Priority] = []
 
     async def open_vad(vad: LevelVad, work: Work) -> LevelVad:
@@ -570,8 +564,7 @@ async def test_it_yields_to_conversations_at_every_engine(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(LevelVad, "open", open_vad)
     monkeypatch.setattr(Work, "job_began", lambda work: seen.append(work.priority))
-    async with idle(Client()) as client:
-        await asyncio.gather(*await ask_all(client))
+    await asyncio.gather(*await ask_all(client))
     assert len(seen) > 4
     assert set(seen) == {Priority.BACKGROUND}
 
@@ -589,13 +582,12 @@ async def test_requests_over_the_limit_are_asked_to_retry() -> None:
         await client.chat.create(model="any", messages=USER)
 
 
-async def test_engines_that_are_not_ready() -> None:
-    async with idle(Client()) as client:
-        client.assistant.reasons["llm"] = "loading"
-        with pytest.raises(openai.InternalServerError, match="llm: loading") as refused:
-            await client.chat.create(model="any", messages=USER)
-        assert refused.value.status_code == 503
-        await client.openai.audio.speech.create(model="any", voice="joe", input="One.")
+async def test_engines_that_are_not_ready(client: Client) -> None:
+    client.assistant.reasons["llm"] = "loading"
+    with pytest.raises(openai.InternalServerError, match="llm: loading") as refused:
+        await client.chat.create(model="any", messages=USER)
+    assert refused.value.status_code == 503
+    await client.openai.audio.speech.create(model="any", voice="joe", input="One.")
 
 
 def dialed(served: Served) -> AsyncOpenAI:
@@ -698,13 +690,12 @@ async def test_a_client_that_leaves_while_it_waits_frees_its_place(stream: bool)
         await client.chat.create(model="any", messages=USER)
 
 
-async def test_replacing_an_engine_does_not_shorten_an_answer() -> None:
+async def test_replacing_an_engine_does_not_shorten_an_answer(client: Client) -> None:
     """A closed worker ends its jobs with ``Cancelled``."""
-    async with idle(Client()) as client:
-        client.assistant.llm.errors = [Cancelled()]
-        with pytest.raises(openai.InternalServerError, match="replaced") as failed:
-            await client.chat.create(model="any", messages=USER)
-        assert failed.value.status_code == 503
+    client.assistant.llm.errors = [Cancelled()]
+    with pytest.raises(openai.InternalServerError, match="replaced") as failed:
+        await client.chat.create(model="any", messages=USER)
+    assert failed.value.status_code == 503
 
 
 async def test_the_models() -> None:

@@ -12,8 +12,7 @@ from tests.support.protocol_client import Client
 pytestmark = pytest.mark.quick
 
 
-def test_a_bad_message_is_one_error_and_nothing_else() -> None:
-    client = Client()
+def test_a_bad_message_is_one_error_and_nothing_else(client: Client) -> None:
     for hostile in islice(Hostile(seed=1), 2_000):
         commands = client.protocol.receive(hostile.frame)
         errors = [event["error"] for event in client.sent() if event["type"] == "error"]

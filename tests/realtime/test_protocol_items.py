@@ -43,8 +43,7 @@ def refused(item: dict[str, Any]) -> dict[str, Any]:
     return Client().refused("conversation.item.create", item=item)
 
 
-def test_messages_of_each_role() -> None:
-    client = Client()
+def test_messages_of_each_role(client: Client) -> None:
     assert added(client, {**text_item(), "id": "mine"}) == MessageItem(
         "mine", "user", (TextPart("Hello."),)
     )
@@ -56,8 +55,7 @@ def test_messages_of_each_role() -> None:
     assert answer.id.startswith("item_")
 
 
-def test_calls_and_their_outputs() -> None:
-    client = Client()
+def test_calls_and_their_outputs(client: Client) -> None:
     call = {"type": "function_call", "name": "f", "call_id": "c", "arguments": "{}", "id": "i"}
     assert added(client, call) == FunctionCallItem("i", "c", "f", "{}")
     call.pop("call_id")
@@ -80,15 +78,13 @@ def test_calls_and_their_outputs() -> None:
         MessageItem("i", "assistant", (TextPart("Hi."),)),
     ],
 )
-def test_shown_items_may_be_sent_back(item: Item) -> None:
+def test_shown_items_may_be_sent_back(client: Client, item: Item) -> None:
     """A reconnecting client replays its items."""
-    client = Client()
     (event, _) = client.apply(events.ItemAdded(replace(item, status="incomplete"), None))
     assert added(client, event["item"]) == item
 
 
-def test_an_image_is_kept_and_never_shown() -> None:
-    client = Client()
+def test_an_image_is_kept_and_never_shown(client: Client) -> None:
     parts = ({"type": "input_text", "text": "Look!"}, {"type": "input_image", "image_url": JPEG})
     item = added(client, user(*parts))
     assert item == MessageItem("i", "user", (TextPart("Look!"), ImagePart(JPEG, "auto")))
@@ -120,8 +116,7 @@ def test_an_invalid_image_is_refused(url: str) -> None:
     assert (error["code"], error["param"]) == ("invalid_value", "item.content[0].image_url")
 
 
-def test_recorded_speech_is_kept_with_or_without_its_transcript() -> None:
-    client = Client()
+def test_recorded_speech_is_kept_with_or_without_its_transcript(client: Client) -> None:
     item = added(client, user({"type": "input_audio", "audio": AUDIO}))
     assert isinstance(item, MessageItem)
     (part,) = item.parts
@@ -136,8 +131,7 @@ def test_recorded_speech_is_kept_with_or_without_its_transcript() -> None:
     assert added(client, words_only) == MessageItem("i", "user", (AudioPart("Hello."),))
 
 
-def test_recorded_speech_is_in_the_sessions_format() -> None:
-    client = Client()
+def test_recorded_speech_is_in_the_sessions_format(client: Client) -> None:
     client.updated(audio={"input": {"format": {"type": "audio/pcmu"}}})
     data = g711.encode(PCM, "pcmu")
     audio = base64.b64encode(data).decode()

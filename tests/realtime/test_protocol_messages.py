@@ -19,8 +19,7 @@ from tests.support.protocol_client import PCM, Client, text_item
 pytestmark = pytest.mark.quick
 
 
-def test_audio_buffer_events() -> None:
-    client = Client()
+def test_audio_buffer_events(client: Client) -> None:
     audio = base64.b64encode(PCM.astype("<i2").tobytes()).decode()
     (appended,) = client.send("input_audio_buffer.append", audio=audio)
     assert isinstance(appended, commands.AppendAudio)
@@ -33,8 +32,7 @@ def test_audio_buffer_events() -> None:
     assert client.sent() == []
 
 
-def test_deletion_truncation_and_cancel() -> None:
-    client = Client()
+def test_deletion_truncation_and_cancel(client: Client) -> None:
     assert client.send("conversation.item.delete", item_id="i") == [commands.DeleteItem("i")]
     cut = client.send("conversation.item.truncate", **CUT, event_id="e")
     assert cut == [commands.TruncateItem("i", 0, 1500, "e")]
@@ -79,10 +77,8 @@ def test_a_misspelt_event_gets_a_hint() -> None:
 
 
 def test_a_fault_of_ours_is_one_server_error(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    client = Client()
-
     said = " ".join(["what", "somebody", "said"])
 
     def broken(self: EffectiveSession) -> None:
@@ -112,8 +108,7 @@ def options(client: Client, **response: Any) -> ResponseOptions:
     return command.options
 
 
-def test_nothing_is_overridden_by_default() -> None:
-    client = Client()
+def test_nothing_is_overridden_by_default(client: Client) -> None:
     plain = commands.CreateResponse()
     assert client.send("response.create") == [plain]
     assert client.send("response.create", response={}) == [plain]
@@ -122,8 +117,7 @@ def test_nothing_is_overridden_by_default() -> None:
     assert client.send("response.create", response=nothing) == [plain]
 
 
-def test_everything_can_be_overridden() -> None:
-    client = Client()
+def test_everything_can_be_overridden(client: Client) -> None:
     (command,) = client.send(
         "response.create",
         event_id="e",
@@ -171,8 +165,7 @@ def test_an_unknown_voice_becomes_the_default() -> None:
     assert options(Client(), audio={"output": {"voice": {"id": "amy"}}}).voice == "amy"
 
 
-def test_tool_choice_refers_to_the_tools_of_the_response() -> None:
-    client = Client()
+def test_tool_choice_refers_to_the_tools_of_the_response(client: Client) -> None:
     named = {"type": "function", "name": "dance"}
     client.updated(tools=[DANCE], tool_choice=named)
     assert options(client).tool_choice is None  # the session's choice

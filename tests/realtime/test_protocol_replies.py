@@ -41,8 +41,7 @@ AUDIO_CLOSING = [
 ]
 
 
-def test_response_done_is_complete() -> None:
-    client = Client()
+def test_response_done_is_complete(client: Client) -> None:
     client.updated(audio={"output": {"voice": "Aiden"}})
     sent = client.apply(
         started(max_output_tokens=80, metadata={"client_event_id": "7"}),
@@ -103,16 +102,14 @@ def test_how_a_reply_can_end(status: Any, more: dict[str, Any], details: dict[st
     assert sent[-3]["item"]["content"][0]["transcript"] == "It"  # what was heard
 
 
-def test_no_stale_event_follows_the_end() -> None:
-    client = Client()
+def test_no_stale_event_follows_the_end(client: Client) -> None:
     client.apply(started(), ITEM_STARTED, item_finished(AudioPart("")))
     assert client.apply(AUDIO, spoken("late"), item_finished(AudioPart(""))) == []
     assert types(client.apply(finished())) == ["response.done", "rate_limits.updated"]
     assert client.apply(AUDIO, spoken("late"), ITEM_STARTED, finished()) == []
 
 
-def test_an_item_left_open_by_the_pipeline_is_closed() -> None:
-    client = Client()
+def test_an_item_left_open_by_the_pipeline_is_closed(client: Client) -> None:
     client.apply(started(), ITEM_STARTED, spoken("Hal"))
     sent = client.apply(finished(status="failed", error="x"))
     assert types(sent) == AUDIO_CLOSING
@@ -164,8 +161,7 @@ def test_deltas_always_add_up_to_the_arguments() -> None:
     assert "".join(deltas) == CALL.arguments
 
 
-def test_a_call_that_is_cut_is_closed_and_marked() -> None:
-    client = Client()
+def test_a_call_that_is_cut_is_closed_and_marked(client: Client) -> None:
     client.apply(started(), call_started(), arguments('{"mo'))
     sent = client.apply(finished(status="cancelled", reason="turn_detected"))
     assert types(sent) == [*CALL_EVENTS[3:], *END]
@@ -183,8 +179,7 @@ def test_a_call_that_is_cut_is_closed_and_marked() -> None:
         arguments(""),
     ],
 )
-def test_events_without_an_item_are_not_sent(stray: events.Event) -> None:
-    client = Client()
+def test_events_without_an_item_are_not_sent(client: Client, stray: events.Event) -> None:
     client.apply(started(), ITEM_STARTED, item_finished(AudioPart("")), call_started(index=1))
     assert client.apply(stray) == []
 

@@ -55,8 +55,7 @@ def test_audio_is_resampled_to_the_sessions_rate() -> None:
     assert abs(len(whole) - 24_000) <= 1
 
 
-def test_each_side_has_its_own_format() -> None:
-    client = Client()
+def test_each_side_has_its_own_format(client: Client) -> None:
     formats = {"input": {"format": {"type": "audio/pcma"}}, "output": {"format": {"rate": 8000}}}
     client.updated(audio=formats)
     pcm = noise(8_000)

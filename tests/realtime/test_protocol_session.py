@@ -19,8 +19,7 @@ def test_defaults_come_from_the_yaml() -> None:
     assert config.turn_detection == TurnDetection()  # None everywhere: adaptive endpointing
 
 
-def test_partial_updates_merge_at_any_depth() -> None:
-    client = Client()
+def test_partial_updates_merge_at_any_depth(client: Client) -> None:
     tool = {"type": "function", "name": "dance", "parameters": {"type": "object"}}
     vad = {"type": "server_vad", "silence_duration_ms": 700}
     client.updated(tools=[tool], audio={"input": {"turn_detection": vad}})
@@ -33,8 +32,7 @@ def test_partial_updates_merge_at_any_depth() -> None:
     assert shown["instructions"] == "You are Reachy."
 
 
-def test_clearing_differs_from_leaving_out() -> None:
-    client = Client()
+def test_clearing_differs_from_leaving_out(client: Client) -> None:
     client.updated(tools=[{"name": "dance"}], audio={"input": {"transcription": {"model": "x"}}})
     shown, config = client.updated(instructions="", tools=[])
     assert (config.instructions, config.tools) == ("", ())
@@ -134,8 +132,7 @@ def test_fields_of_the_other_turn_detection_are_ignored() -> None:
     assert "idle_timeout_ms" not in shown["audio"]["input"]["turn_detection"]
 
 
-def test_speed_is_kept_until_it_is_cleared() -> None:
-    client = Client()
+def test_speed_is_kept_until_it_is_cleared(client: Client) -> None:
     _, config = client.updated(audio={"output": {"speed": 0.5}})
     assert config.speed == 0.5
     _, config = client.updated(audio={"output": {"voice": "amy"}})
@@ -155,8 +152,7 @@ def test_no_voice_is_refused(voice: str) -> None:
 DANCE = {"type": "function", "name": "dance"}
 
 
-def test_tool_choice_is_passed_on() -> None:
-    client = Client()
+def test_tool_choice_is_passed_on(client: Client) -> None:
     for given in ("none", "required", "auto"):
         shown, config = client.updated(tool_choice=given)
         assert (config.tool_choice, shown["tool_choice"]) == (ToolChoice(given), given)
@@ -168,8 +164,7 @@ def test_tool_choice_is_passed_on() -> None:
     assert config.tool_choice == ToolChoice()
 
 
-def test_the_type_and_a_named_tool_are_required() -> None:
-    client = Client()
+def test_the_type_and_a_named_tool_are_required(client: Client) -> None:
     named = {"type": "function", "name": "dance"}
     error = client.refused("session.update", session={"instructions": "changed"})
     assert (error["code"], error["param"]) == (MISSING, "session.type")
@@ -209,8 +204,7 @@ def test_fields_without_effect_are_shown() -> None:
     assert config.max_output_tokens is None
 
 
-def test_transcription_and_noise_reduction_merge() -> None:
-    client = Client()
+def test_transcription_and_noise_reduction_merge(client: Client) -> None:
     noise = {"type": "far_field", "strength": 0.5}
     words = {"model": "x", "prompt": "robots", "keywords": ["Reachy"], "delay": "low"}
     client.updated(audio={"input": {"noise_reduction": noise, "transcription": words}})
@@ -223,24 +217,21 @@ def test_transcription_and_noise_reduction_merge() -> None:
     assert config.noise_reduction is None
 
 
-def test_a_session_too_long_to_be_shown_is_refused() -> None:
-    client = Client()
+def test_a_session_too_long_to_be_shown_is_refused(client: Client) -> None:
     big = {"type": "realtime", "instructions": "x" * 600_000}
     error = client.refused("session.update", session=big)
     assert (error["code"], error["param"]) == ("invalid_value", "session")
     client.updated(instructions="x" * 590_000)
 
 
-def test_another_kind_of_turn_detection_starts_afresh() -> None:
-    client = Client()
+def test_another_kind_of_turn_detection_starts_afresh(client: Client) -> None:
     client.updated(audio={"input": {"turn_detection": {"type": "server_vad", "threshold": 0.9}}})
     client.updated(audio={"input": {"turn_detection": {"type": "semantic_vad"}}})
     _, config = client.updated(audio={"input": {"turn_detection": {"type": "server_vad"}}})
     assert config.turn_detection == TurnDetection()
 
 
-def test_the_session_may_be_sent_back_unchanged() -> None:
-    client = Client()
+def test_the_session_may_be_sent_back_unchanged(client: Client) -> None:
     shown = dict(client.created[0]["session"])
     shown.pop("type")
     again, _ = client.updated(**shown)
@@ -282,9 +273,10 @@ DETECTION = "audio.input.turn_detection"
         ("audio.input.format", "pcm16", "invalid_value", ""),
     ],
 )
-def test_a_bad_update_changes_nothing(path: str, value: Any, code: str, named: str) -> None:
+def test_a_bad_update_changes_nothing(
+    client: Client, path: str, value: Any, code: str, named: str
+) -> None:
     """``named``: the error's ``param`` within ``path``."""
-    client = Client()
     field = value
     for step in reversed(path.split(".")):
         field = {step: field}

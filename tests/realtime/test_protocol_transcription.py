@@ -30,8 +30,7 @@ def told(sent: list[dict[str, Any]]) -> list[str]:
 # --- deltas ------------------------------------------------------------------------------------
 
 
-def test_transcripts_are_sent_only_when_asked_for() -> None:
-    client = Client()
+def test_transcripts_are_sent_only_when_asked_for(client: Client) -> None:
     ready = events.TranscriptReady("item_u", "Hello.", 1.0)
     failed = events.TranscriptFailed("item_u", "no words")
     partial = events.TranscriptPartial("item_u", "Hel")

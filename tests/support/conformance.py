@@ -51,15 +51,14 @@ EVENT_TYPES = _event_types(realtime_server_event.RealtimeServerEvent)
 class Recorder:
     """Collects one connection's events; ``record`` fails on the first that does not conform.
 
-    ``ordered`` False: check each event only by itself, for tests with events that no pipeline would
-    send. ``whole`` True: everything comes from a real session, so every id must have been
-    announced. A recorder that starts after ``session.created`` does not check the order.
+    ``whole``: everything comes from a real session, so every id must have been announced. A
+    recorder that starts after ``session.created`` does not check the order.
     """
 
-    def __init__(self, *, ordered: bool = True, whole: bool = False) -> None:
+    def __init__(self, *, whole: bool = False) -> None:
         self.events: list[dict[str, Any]] = []
         self._ids: set[str] = set()
-        self._conversation = Conversation(whole=whole) if ordered else None
+        self._conversation: Conversation | None = Conversation(whole=whole)
         self._whole = whole
         self._told: Counter[str] | None = None
 
