@@ -56,6 +56,11 @@ def access(clock: Clock) -> Access:
     return Access(Rules(keys=(digest(KEY.encode()),)), secrets=ClientSecrets(now=clock))
 
 
+@pytest.fixture
+async def served(serving: Serve, access: Access) -> Served:
+    return await serving(access=access)
+
+
 async def post(
     served: Served, body: Any = None, path: str = PATH, **options: Any
 ) -> httpx.Response:
@@ -137,10 +142,7 @@ def test_a_secret_of_an_older_version_is_valid(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("body", [None, {}, {"session": {"type": "realtime"}}])
-async def test_a_secret_for_a_plain_session(
-    serving: Serve, access: Access, body: dict[str, Any] | None
-) -> None:
-    served = await serving(access=access)
+async def test_a_secret_for_a_plain_session(served: Served, body: dict[str, Any] | None) -> None:
     answer = await post(served, body)
     secret = checked(answer)
     assert secret.value.startswith("ek_")
@@ -150,10 +152,7 @@ async def test_a_secret_for_a_plain_session(
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-async def test_the_session_is_shown_as_a_connection_will_have_it(
-    serving: Serve, access: Access
-) -> None:
-    served = await serving(access=access)
+async def test_the_session_is_shown_as_a_connection_will_have_it(served: Served) -> None:
     expires = {"anchor": "created_at", "seconds": LONGEST_S}
     secret = checked(await post(served, {"expires_after": expires, "session": SESSION}))
     assert secret.expires_at == NOW + LONGEST_S
@@ -179,8 +178,7 @@ async def test_the_session_is_shown_as_a_connection_will_have_it(
     assert [tool.name for tool in session.config.tools] == ["dance"]
 
 
-async def test_the_official_client_makes_one(serving: Serve, access: Access) -> None:
-    served = await serving(access=access)
+async def test_the_official_client_makes_one(served: Served) -> None:
     async with AsyncOpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key=KEY) as client:
         secret = await client.realtime.client_secrets.create(
             expires_after={"anchor": "created_at", "seconds": 10},
@@ -198,12 +196,8 @@ async def test_the_official_client_makes_one(serving: Serve, access: Access) -> 
 
 
 async def test_a_stranger_with_a_secret_is_admitted_until_it_expires(
-    serving: Serve,
-    access: Access,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
+    served: Served, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serving(access=access)
     value = checked(await post(served)).value
     appear_from(monkeypatch, "192.168.1.66")
     browser = {"subprotocols": ["realtime", f"openai-insecure-api-key.{value}"]}
@@ -223,11 +217,8 @@ async def test_a_stranger_with_a_secret_is_admitted_until_it_expires(
 
 
 async def test_a_secret_opens_nothing_but_websockets(
-    serving: Serve,
-    access: Access,
-    monkeypatch: pytest.MonkeyPatch,
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serving(access=access)
     value = checked(await post(served)).value
     appear_from(monkeypatch, "192.168.1.66")
     headers = {"Authorization": f"Bearer {value}"}
@@ -236,10 +227,7 @@ async def test_a_secret_opens_nothing_but_websockets(
 
 
 @pytest.mark.parametrize("asked", ["", "?intent=conversation", "?a=b&inten%74=conversation"])
-async def test_the_kind_of_session_is_its_makers_choice(
-    serving: Serve, access: Access, asked: str
-) -> None:
-    served = await serving(access=access)
+async def test_the_kind_of_session_is_its_makers_choice(served: Served, asked: str) -> None:
     for kind in ("transcription", "realtime"):
         value = checked(await post(served, {"session": {"type": kind}})).value
         path = asked if kind == "transcription" else "?intent=transcription&model=m"
@@ -250,8 +238,7 @@ async def test_the_kind_of_session_is_its_makers_choice(
                 assert event["session"]["type"] == kind
 
 
-async def test_a_session_too_large_for_a_header_is_a_400(serving: Serve, access: Access) -> None:
-    served = await serving(access=access)
+async def test_a_session_too_large_for_a_header_is_a_400(served: Served) -> None:
     tokens = " ".join(token_hex(8) for _ in range(1_000))
     answer = await post(served, {"session": {"type": "realtime", "instructions": tokens}})
     error = answer.json()["error"]
@@ -259,8 +246,7 @@ async def test_a_session_too_large_for_a_header_is_a_400(serving: Serve, access:
     assert error["param"] == "session"
 
 
-async def test_the_largest_secret_fits_a_subprotocol(serving: Serve, access: Access) -> None:
-    served = await serving(access=access)
+async def test_the_largest_secret_fits_a_subprotocol(served: Served) -> None:
     tokens = " ".join(token_hex(8) for _ in range(540))
     answer = await post(served, {"session": {"type": "realtime", "instructions": tokens}})
     value = checked(answer).value
@@ -334,16 +320,14 @@ async def chunks() -> AsyncIterator[bytes]:
         yield b" " * 100
 
 
-async def test_while_the_engines_warm_up_it_is_a_503(serving: Serve, access: Access) -> None:
-    served = await serving(access=access)
+async def test_while_the_engines_warm_up_it_is_a_503(served: Served) -> None:
     served.assistant.reasons["tts"] = "loading"
     assert (await post(served)).status_code == 503
 
 
 async def test_a_client_that_leaves_in_mid_body_is_harmless(
-    serving: Serve, access: Access, caplog: pytest.LogCaptureFixture
+    served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = await serving(access=access)
     _, writer = await asyncio.open_connection("127.0.0.1", served.port)
     head = f"POST {PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n" + "{"
     writer.write(head.encode())

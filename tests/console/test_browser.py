@@ -18,7 +18,7 @@ import aiortc  # noqa: F401  (a server would import it in the middle of a test)
 import numpy as np
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Route, expect
+from playwright.async_api import Page, Route, expect
 
 from app.access.file import AccessFile
 from app.access.policy import Rules
@@ -151,20 +151,34 @@ def able(file: AccessFile, tmp_path: Path) -> ConsoleServer:
     )
 
 
+@pytest.fixture
+async def staged(serving: Serve) -> Served:
+    return await serving(StagedAssistant())
+
+
+@pytest.fixture
+async def owned(serving: Serve, file: AccessFile, able: ConsoleServer) -> Served:
+    return await serving(StagedAssistant(), access=Access(file=file), console=able)
+
+
+async def write(page: Page, words: str) -> None:
+    await page.get_by_label("Write to Reachy").fill(words)
+    await page.keyboard.press("Enter")
+
+
 # --- every page --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("width", [1200, 360])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_every_page_is_accessible(
-    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path, width: int, scheme: str
+    owned: Served, tmp_path: Path, width: int, scheme: str
 ) -> None:
-    served = await serving(StagedAssistant(), access=Access(file=file), console=able)
     options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
-    async with browsing(tmp_path, **options) as visit, talking(served) as talk:
+    async with browsing(tmp_path, **options) as visit, talking(owned) as talk:
         await talk.send("input_audio_buffer.clear")
         for page in ("talk", "turns", "server", "models"):
-            await visit.page.goto(f"http://localhost:{served.port}/console/#{page}")
+            await visit.page.goto(f"http://localhost:{owned.port}/console/#{page}")
             await expect(visit.page.locator(f'nav a[href="#{page}"]')).to_have_attribute(
                 "aria-current", "page"
             )
@@ -185,11 +199,10 @@ async def test_every_page_is_accessible(
         assert visit.complaints == []
 
 
-async def test_forced_colours_keep_what_is_chosen_apart(serving: Serve, tmp_path: Path) -> None:
-    served = await serving(StagedAssistant())
+async def test_forced_colours_keep_what_is_chosen_apart(staged: Served, tmp_path: Path) -> None:
     async with browsing(tmp_path, forced_colors="active") as visit:
         page = visit.page
-        await page.goto(f"http://localhost:{served.port}/console/#turns")
+        await page.goto(f"http://localhost:{staged.port}/console/#turns")
         colour = "(each, name) => getComputedStyle(each)[name]"
         chosen, other = page.get_by_role("button", name="all"), page.get_by_role("button").last
         assert await chosen.evaluate(colour, "color") != await other.evaluate(colour, "color")
@@ -205,12 +218,11 @@ async def test_forced_colours_keep_what_is_chosen_apart(serving: Serve, tmp_path
 
 
 async def test_a_click_admits_a_refused_robot(
-    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
+    owned: Served, file: AccessFile, tmp_path: Path
 ) -> None:
-    served = await serving(access=Access(file=file), console=able)
     for _ in range(3):
-        served.sockets.callers.refuse(ROBOT, 401)
-    async with console(served.port, tmp_path, "server") as visit:
+        owned.sockets.callers.refuse(ROBOT, 401)
+    async with console(owned.port, tmp_path, "server") as visit:
         await visit.page.get_by_role("button", name=f"Allow {ROBOT}").click()
         await expect(visit.page.get_by_role("button", name=f"Remove {ROBOT}")).to_be_visible()
         await expect(visit.page.get_by_text("3 times")).to_have_count(0)
@@ -235,14 +247,12 @@ HTMLMediaElement.prototype.play = async function () {
 
 
 async def test_a_profile_can_be_applied_and_undone(
-    serving: Serve,
-    file: AccessFile,
+    owned: Served,
     able: ConsoleServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    served = await serving(access=Access(file=file), console=able)
-    async with console(served.port, tmp_path, "models") as visit:
+    async with console(owned.port, tmp_path, "models") as visit:
         page = visit.page
         back = page.get_by_role("button", name="Go back to my settings")
         status = page.get_by_role("status")
@@ -290,13 +300,12 @@ async def test_a_job_is_still_shown_after_a_reload(
 
 
 async def test_an_engine_is_chosen_from_a_list_and_its_voice_tried(
-    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
+    owned: Served, tmp_path: Path
 ) -> None:
-    served = await serving(access=Access(file=file), console=able)
     async with browsing(tmp_path) as visit:
         page = visit.page
         await page.add_init_script(PLAYED)
-        await page.goto(f"http://localhost:{served.port}/console/#models")
+        await page.goto(f"http://localhost:{owned.port}/console/#models")
         row = page.get_by_role("listitem").filter(has_text="piper-ljspeech-high")
         await expect(row).to_contain_text("speaks English · 280 MB of memory · 114 MB to fetch")
         await page.get_by_role("button", name="Use espeak-ng").click()
@@ -437,8 +446,7 @@ async def test_an_unencrypted_page_links_to_an_encrypted_one(
 # --- turns -------------------------------------------------------------------------------------
 
 
-async def test_turns_show_the_reasons_for_their_timing(serving: Serve, tmp_path: Path) -> None:
-    served = await serving()
+async def test_turns_show_the_reasons_for_their_timing(served: Served, tmp_path: Path) -> None:
     async with talking(served) as talk, console(served.port, tmp_path, "turns") as visit:
         session = await served.session_of(talk)
         page = visit.page
@@ -502,8 +510,7 @@ async def test_turns_show_the_reasons_for_their_timing(serving: Serve, tmp_path:
         assert visit.complaints == []
 
 
-async def test_a_page_keeps_the_last_200_turns(serving: Serve, tmp_path: Path) -> None:
-    served = await serving()
+async def test_a_page_keeps_the_last_200_turns(served: Served, tmp_path: Path) -> None:
     async with talking(served) as talk, console(served.port, tmp_path, "turns") as visit:
         session = await served.session_of(talk)
         await expect(visit.page.get_by_role("status")).to_have_text("0 of 0 turns")
@@ -554,8 +561,7 @@ async def test_written_words_are_answered(serving: Serve, tmp_path: Path) -> Non
     async with console(served.port, tmp_path, "talk") as visit:
         page = visit.page
         await expect(page.get_by_role("status")).to_contain_text("Connected")
-        await page.get_by_label("Write to Reachy").fill("Hello there.")
-        await page.keyboard.press("Enter")
+        await write(page, "Hello there.")
         lines = page.locator(".captions li")
         await expect(lines.nth(0)).to_contain_text("Hello there.")
         await expect(lines.nth(1)).to_contain_text("Reachy")
@@ -586,8 +592,7 @@ async def test_stop_names_its_answer_whose_time_then_no_longer_counts(
         page.on("websocket", lambda socket: socket.on("framesent", note))
         await page.goto(f"http://localhost:{served.port}/console/")
         await expect(page.get_by_role("status")).to_contain_text("Connected")
-        await page.get_by_label("Write to Reachy").fill("Hello?")
-        await page.keyboard.press("Enter")
+        await write(page, "Hello?")
         await page.get_by_role("button", name="Stop").click()
         assert await named["cancel"].get() == await named["created"].get()
         await expect(page.get_by_role("button", name="Stop")).to_be_disabled()
@@ -607,16 +612,14 @@ AudioWorklet.prototype.addModule = async function (url) {
 
 
 async def test_words_that_could_not_be_sent_stay_in_their_field(
-    serving: Serve, tmp_path: Path
+    staged: Served, tmp_path: Path
 ) -> None:
-    served = await serving(StagedAssistant())
-    async with relayed(served.port) as cable, browsing(tmp_path) as visit:
+    async with relayed(staged.port) as cable, browsing(tmp_path) as visit:
         page, field = visit.page, visit.page.get_by_label("Write to Reachy")
         await page.add_init_script(SLOW_SOUND)
         await page.goto(f"http://localhost:{cable.port}/console/")
         await expect(page.get_by_role("status")).to_contain_text("Connected")
-        await field.fill("Are you there?")
-        await page.keyboard.press("Enter")
+        await write(page, "Are you there?")
         await expect(field).to_have_value("")
         cable.pull()
         await expect(page.get_by_role("status")).to_contain_text("Connection lost")
@@ -625,16 +628,14 @@ async def test_words_that_could_not_be_sent_stay_in_their_field(
 
 
 async def test_captions_keep_lines_and_the_direction_of_their_script(
-    serving: Serve, tmp_path: Path
+    staged: Served, tmp_path: Path
 ) -> None:
-    served = await serving(StagedAssistant())
-    async with console(served.port, tmp_path, "talk") as visit:
+    async with console(staged.port, tmp_path, "talk") as visit:
         page, texts = visit.page, visit.page.locator(".captions p")
         await expect(page.get_by_role("status")).to_contain_text("Connected")
         direction = "each => getComputedStyle(each).direction"
         for at, (text, expected) in enumerate({"1. Tea": "ltr", "شاي (أخضر).": "rtl"}.items()):
-            await page.get_by_label("Write to Reachy").fill(text)
-            await page.keyboard.press("Enter")
+            await write(page, text)
             await expect(texts.nth(2 * at)).to_have_text(text)
             assert await texts.nth(2 * at).evaluate(direction) == expected
         assert await texts.first.evaluate("each => getComputedStyle(each).whiteSpace") == "pre-wrap"
@@ -683,8 +684,7 @@ async def test_engines_that_are_exchanged_meanwhile_are_shown(
         await page.get_by_text("Voice, language, pictures, tools").click()
         await choice.select_option("kim")
         models["tts"], voices[:] = "espeak-ng", ["amy", "bob"]
-        await page.get_by_label("Write to Reachy").fill("Hello.")
-        await page.keyboard.press("Enter")
+        await write(page, "Hello.")
         await expect(quiet).to_contain_text("espeak-ng")
         await expect(choice.locator("option")).to_have_text(["as configured", "amy", "bob"])
         await expect(choice).to_have_value("")
@@ -715,14 +715,13 @@ async def test_captions_that_are_read_stay_where_they_are(serving: Serve, tmp_pa
     ],
 )
 async def test_a_first_visit_explains_what_to_say_and_the_microphone(
-    serving: Serve, tmp_path: Path, leave: str, reason: str
+    staged: Served, tmp_path: Path, leave: str, reason: str
 ) -> None:
-    served = await serving(StagedAssistant())
     async with browsing(tmp_path) as visit:
         page = visit.page
         asked = f"Permissions.prototype.query = async () => ({{ state: '{leave}' }})"
         await page.add_init_script(asked)
-        await page.goto(f"http://localhost:{served.port}/console/")
+        await page.goto(f"http://localhost:{staged.port}/console/")
         await expect(page.get_by_role("heading", name="Say something to Reachy")).to_be_visible()
         await expect(page.get_by_text(reason)).to_be_visible()
         await page.get_by_role("button", name="What can you do?").focus()
@@ -751,11 +750,10 @@ DRAWINGS = """async () => {
 
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])
 async def test_each_state_has_its_own_shape_and_respects_reduced_motion(
-    serving: Serve, tmp_path: Path, motion: str
+    staged: Served, tmp_path: Path, motion: str
 ) -> None:
-    served = await serving(StagedAssistant())
     async with browsing(tmp_path, reduced_motion=motion) as visit:
-        await visit.page.goto(f"http://localhost:{served.port}/console/")
+        await visit.page.goto(f"http://localhost:{staged.port}/console/")
         drawn, still = await visit.page.evaluate(DRAWINGS)
         assert len(drawn) == len(set(drawn.values())) == 7
         assert still is (motion == "reduce")
@@ -772,9 +770,8 @@ STATES = [
 ]
 
 
-async def test_one_of_several_states_is_shown(serving: Serve, tmp_path: Path) -> None:
-    served = await serving(StagedAssistant())
-    async with console(served.port, tmp_path, "talk") as visit:
+async def test_one_of_several_states_is_shown(staged: Served, tmp_path: Path) -> None:
+    async with console(staged.port, tmp_path, "talk") as visit:
         shown = 'async (rows) => rows.map((await import("./being.js")).stateOf)'
         facts, states = zip(*STATES, strict=True)
         assert await visit.page.evaluate(shown, facts) == list(states)
@@ -820,10 +817,9 @@ def interrupted(heard: str, rest: str) -> list[object]:
     [("The sea is", " wide and deep."), ("你好。", "今天\n天气很好。"), ("", "No.")],
 )
 async def test_the_unheard_part_of_an_answer_is_shown_separately(
-    serving: Serve, tmp_path: Path, heard: str, rest: str
+    staged: Served, tmp_path: Path, heard: str, rest: str
 ) -> None:
-    served = await serving(StagedAssistant())
-    async with console(served.port, tmp_path, "talk") as visit:
+    async with console(staged.port, tmp_path, "talk") as visit:
         script = interrupted(heard, rest)
         states, lines, sent, spoken = await visit.page.evaluate(CONVERSE, script)
         assert states == ["No.", "No.", True, True, False, False, False, False, True, False]
@@ -833,10 +829,9 @@ async def test_the_unheard_part_of_an_answer_is_shown_separately(
 
 
 async def test_words_written_as_speech_is_answered_are_answered_after_it(
-    serving: Serve, tmp_path: Path
+    staged: Served, tmp_path: Path
 ) -> None:
-    served = await serving(StagedAssistant())
-    async with console(served.port, tmp_path, "talk") as visit:
+    async with console(staged.port, tmp_path, "talk") as visit:
         refused = {"code": "conversation_already_has_active_response", "message": "Wait."}
         whole = {"type": "response.done", "response": {"status": "completed", "output": []}}
         script = [CREATED, {"type": "error", "error": refused}, whole]
@@ -855,10 +850,9 @@ CALLED = {
 
 @pytest.mark.parametrize("end", ["completed", "cancelled", "lost"])
 async def test_only_a_whole_answer_with_a_tool_call_is_followed_by_another(
-    serving: Serve, tmp_path: Path, end: str
+    staged: Served, tmp_path: Path, end: str
 ) -> None:
-    served = await serving(StagedAssistant())
-    async with console(served.port, tmp_path, "talk") as visit:
+    async with console(staged.port, tmp_path, "talk") as visit:
         done = {"type": "response.done", "response": {"status": end, "output": []}}
         whole = {"type": "response.done", "response": {"status": "completed", "output": []}}
         script = [CREATED, CALLED, {"type": "lost"} if end == "lost" else done, CREATED, whole]
@@ -883,13 +877,12 @@ LIVE = "microphones.filter(({ readyState }) => readyState === 'live').length"
 
 
 async def test_the_microphone_is_open_only_while_shown_as_open(
-    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
+    owned: Served, tmp_path: Path
 ) -> None:
-    served = await serving(StagedAssistant(), access=Access(file=file), console=able)
     async with browsing(tmp_path) as visit:
         page = visit.page
         await page.add_init_script(MICROPHONES)
-        await page.goto(f"http://localhost:{served.port}/console/")
+        await page.goto(f"http://localhost:{owned.port}/console/")
         start = page.get_by_role("button", name="Start talking")
         mute = page.get_by_role("button", name="Mute the microphone")
         await page.evaluate("allow()")
@@ -925,13 +918,12 @@ async def test_the_microphone_is_open_only_while_shown_as_open(
 
 
 async def test_another_microphone_is_used_once_the_chosen_one_has_gone(
-    serving: Serve, tmp_path: Path
+    staged: Served, tmp_path: Path
 ) -> None:
-    served = await serving(StagedAssistant())
     async with browsing(tmp_path) as visit:
         page = visit.page
         await page.add_init_script(MICROPHONES)
-        await page.goto(f"http://localhost:{served.port}/console/")
+        await page.goto(f"http://localhost:{staged.port}/console/")
         await page.evaluate("allow()")
         await page.get_by_role("button", name="Start talking").click()
         await page.get_by_text("Voice, language, pictures, tools").click()
@@ -951,12 +943,11 @@ async def test_another_microphone_is_used_once_the_chosen_one_has_gone(
 WIDER = "([name, width]) => document.querySelector(name).getBBox().width > width"
 
 
-async def test_sound_moves_the_ring(serving: Serve, tmp_path: Path) -> None:
-    served = await serving(StagedAssistant())
+async def test_sound_moves_the_ring(staged: Served, tmp_path: Path) -> None:
     said = np.tile(recording("goforward").pcm, 3)
     async with browsing(tmp_path, said) as visit:
         page = visit.page
-        await page.goto(f"http://localhost:{served.port}/console/")
+        await page.goto(f"http://localhost:{staged.port}/console/")
         await page.get_by_role("button", name="Start talking").click()
         await expect(page.get_by_role("img", name="Reachy: listening")).to_be_visible()
         await page.wait_for_function(WIDER, arg=[".being .ring", 2 * 84 + 8])
@@ -979,8 +970,7 @@ async def test_whose_voice_was_heard_is_shown(serving: Serve, tmp_path: Path) ->
 TAP = "button => ['down', 'up'].map(way => button.dispatchEvent(new Event(`pointer${way}`)))"
 
 
-async def test_a_tap_on_push_to_talk_sends_nothing(serving: Serve, tmp_path: Path) -> None:
-    served = await serving(StagedAssistant())
+async def test_a_tap_on_push_to_talk_sends_nothing(staged: Served, tmp_path: Path) -> None:
     async with browsing(tmp_path) as visit:
         page = visit.page
         sent: asyncio.Queue[str] = asyncio.Queue()
@@ -990,7 +980,7 @@ async def test_a_tap_on_push_to_talk_sends_nothing(serving: Serve, tmp_path: Pat
                 "framesent", lambda text: sent.put_nowait(json.loads(text)["type"])
             ),
         )
-        await page.goto(f"http://localhost:{served.port}/console/")
+        await page.goto(f"http://localhost:{staged.port}/console/")
         await page.get_by_text("Voice, language, pictures, tools").click()
         await page.get_by_label("Push to talk").check()
         await page.get_by_role("button", name="Start talking").click()
@@ -1056,8 +1046,7 @@ async def test_tools_voices_and_pictures_can_be_tried(serving: Serve, tmp_path: 
         picture = {"name": "x.png", "mimeType": "image/png", "buffer": PNG}
         await page.get_by_label("Picture", exact=True).set_input_files(picture)
         await expect(page.get_by_alt_text("The picture you sent")).to_be_visible()
-        await page.get_by_label("Write to Reachy").fill("Throw two dice.")
-        await page.keyboard.press("Enter")
+        await write(page, "Throw two dice.")
         await expect(page.locator(".captions .tool")).to_contain_text(
             'dice({"count": 2}) → {"dice":['
         )
@@ -1079,9 +1068,8 @@ FIRST_PIXEL = """async (image) => {
 }"""
 
 
-async def test_a_picture_is_sent_or_it_is_said_why_not(serving: Serve, tmp_path: Path) -> None:
-    served = await serving(StagedAssistant())
-    async with relayed(served.port) as cable, console(cable.port, tmp_path, "talk") as visit:
+async def test_a_picture_is_sent_or_it_is_said_why_not(staged: Served, tmp_path: Path) -> None:
+    async with relayed(staged.port) as cable, console(cable.port, tmp_path, "talk") as visit:
         page, shown = visit.page, visit.page.get_by_alt_text("The picture you sent")
         await expect(page.get_by_role("status")).to_contain_text("Connected")
         await page.get_by_text("Voice, language, pictures, tools").click()
@@ -1105,18 +1093,15 @@ async def test_a_lost_connection_resumes_its_conversation(serving: Serve, tmp_pa
     served = await serving(assistant)
     async with relayed(served.port) as cable, console(cable.port, tmp_path, "talk") as visit:
         page = visit.page
-        field = page.get_by_label("Write to Reachy")
         lines = page.locator(".captions li")
-        await field.fill("My name is Ada.")
-        await page.keyboard.press("Enter")
+        await write(page, "My name is Ada.")
         await expect(lines).to_have_count(2)
         await expect(page.get_by_role("button", name="Stop")).to_be_disabled()
         cable.pull()
         await expect(page.get_by_role("status")).to_contain_text("Connection lost")
         cable.plugged = True
         await expect(page.get_by_role("status")).to_contain_text("Connected", timeout=SLOW_MS)
-        await field.fill("What is my name?")
-        await page.keyboard.press("Enter")
+        await write(page, "What is my name?")
         await expect(lines).to_have_count(4)
         assert any("My name is Ada." in each.content for each in assistant.llm.prompts[-1])
 
@@ -1164,7 +1149,6 @@ async def test_an_encrypted_page_calls_by_webrtc(serving: Serve, tmp_path: Path)
     async with offering_calls(serving, tmp_path, said) as (visit, sockets, served):
         page, lines = visit.page, visit.page.locator(".captions li")
         speaks = page.get_by_role("img", name="Reachy: speaking")
-        field = page.get_by_label("Write to Reachy")
         await page.get_by_role("button", name="Start talking").click()
         await page.wait_for_function(WIDER, arg=[".being .ring", 2 * 84 + 8])
         await expect(lines.nth(0)).to_contain_text(TIME)
@@ -1172,8 +1156,7 @@ async def test_an_encrypted_page_calls_by_webrtc(serving: Serve, tmp_path: Path)
         await expect(page.locator(".quiet").first).to_contain_text("s to the first sound")
         await page.get_by_role("button", name="Mute the microphone").click()
         await expect(speaks).to_have_count(0)
-        await field.fill(STORY)
-        await page.keyboard.press("Enter")
+        await write(page, STORY)
         await expect(speaks).to_be_visible()
         await page.wait_for_function(WIDER, arg=[".being .head", 2 * 62 + 6])
         await page.get_by_role("button", name="Stop").click()
@@ -1189,8 +1172,7 @@ async def test_an_encrypted_page_calls_by_webrtc(serving: Serve, tmp_path: Path)
         served.assistant.reasons["llm"] = None
         await expect(page.get_by_role("status")).to_contain_text("Connected")
         await expect(page.get_by_role("alert")).to_have_count(0)
-        await field.fill(STORY)
-        await page.keyboard.press("Enter")
+        await write(page, STORY)
         await expect(speaks).to_be_visible()
         assert sockets == []
         visit.complaints.clear()  # the browser complains of an answer 503
@@ -1203,8 +1185,7 @@ async def test_a_call_that_cannot_connect_falls_back_to_a_socket(
         page = visit.page
         await expect(page.get_by_text("A call by WebRTC did not connect")).to_be_visible()
         assert len(sockets) == 1
-        await page.get_by_label("Write to Reachy").fill(TIME)
-        await page.keyboard.press("Enter")
+        await write(page, TIME)
         await expect(page.locator(".captions .assistant")).to_contain_text(NOON)
         await expect(page.locator(".quiet").first).to_contain_text("s to the first sound")
 
@@ -1267,8 +1248,7 @@ async def test_speech_over_the_answer_stops_it(
     async with really_talking(weights, cache, tmp_path, said, *sets) as visit:
         page = visit.page
         lines = page.locator(".captions li")
-        await page.get_by_label("Write to Reachy").fill("Tell me a long story about the sea.")
-        await page.keyboard.press("Enter")
+        await write(page, "Tell me a long story about the sea.")
         await expect(page.get_by_role("img", name="Reachy: speaking")).to_be_visible(
             timeout=SLOW_MS
         )

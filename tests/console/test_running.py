@@ -46,6 +46,11 @@ def file(tmp_path: Path) -> AccessFile:
     return AccessFile(tmp_path / "access.json")
 
 
+@pytest.fixture
+async def served(serving: Serve, file: AccessFile) -> Served:
+    return await serving(access=Access(Rules(), file), console=ConsoleServer(access_file=file))
+
+
 async def post(served: Served, path: str, body: Any, **headers: str) -> httpx.Response:
     url = f"http://127.0.0.1:{served.port}/console/api/{path}"
     async with httpx.AsyncClient(timeout=60) as client:
@@ -94,16 +99,14 @@ async def test_an_admin_key_gives_access_from_anywhere(
     ],
 )
 async def test_no_other_page_writes(
-    serving: Serve, file: AccessFile, headers: dict[str, str], status: int
+    served: Served, file: AccessFile, headers: dict[str, str], status: int
 ) -> None:
-    served = await serving(access=Access(Rules(), file), console=ConsoleServer(access_file=file))
     answer = await post(served, "access/allow", {"address": ROBOT}, **headers)
     assert answer.status_code == status
     assert not (await asyncio.to_thread(file.read)).addresses
 
 
-async def test_a_write_needs_our_header_and_a_post(serving: Serve, file: AccessFile) -> None:
-    served = await serving(access=Access(Rules(), file), console=ConsoleServer(access_file=file))
+async def test_a_write_needs_our_header_and_a_post(served: Served, file: AccessFile) -> None:
     url = f"http://127.0.0.1:{served.port}/console/api/access/allow"
     async with httpx.AsyncClient() as client:
         assert (await client.post(url, json={"address": ROBOT})).status_code == 403
@@ -116,17 +119,15 @@ async def test_a_write_needs_our_header_and_a_post(serving: Serve, file: AccessF
     "body", [{}, {"address": 7}, {"address": "robot"}, {"address": ROBOT, "x": 1}, [], "x"]
 )
 async def test_a_wrong_body_is_refused_and_changes_nothing(
-    serving: Serve, file: AccessFile, body: Any
+    served: Served, file: AccessFile, body: Any
 ) -> None:
-    served = await serving(access=Access(Rules(), file), console=ConsoleServer(access_file=file))
     answer = await post(served, "access/allow", body)
     assert answer.status_code == 400
     assert answer.json()["error"]["message"]
     assert not (await asyncio.to_thread(file.read)).addresses
 
 
-async def test_the_body_size_is_limited(serving: Serve, file: AccessFile) -> None:
-    served = await serving(access=Access(Rules(), file), console=ConsoleServer(access_file=file))
+async def test_the_body_size_is_limited(served: Served) -> None:
     answer = await post(served, "access/allow", {"address": "x" * MOST_BYTES})
     assert answer.status_code == 413
 
@@ -169,9 +170,8 @@ async def test_allow_lets_a_refused_robot_in_at_once(
 
 
 async def test_a_key_is_shown_once_works_and_can_be_removed(
-    serving: Serve, file: AccessFile, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serving(access=Access(Rules(), file), console=ConsoleServer(access_file=file))
     key = (await post(served, "access/key", {"name": "laptop"})).json()["key"]
     again = await post(served, "access/key", {"name": "laptop"})
     assert again.status_code == 400
@@ -292,13 +292,17 @@ def offer(tmp_path: Path) -> Offer:
     return Offer(tmp_path)
 
 
+@pytest.fixture
+async def offered(serving: Serve, offer: Offer) -> Served:
+    return await serving(console=offer.running)
+
+
 async def of_profile(name: str) -> Settings:
     return (await asyncio.to_thread(load_settings, name)).settings
 
 
-async def test_engines_of_profiles_can_be_applied_and_undone(serving: Serve, offer: Offer) -> None:
-    served = await serving(console=offer.running)
-    shown = (await get(served, "models")).json()
+async def test_engines_of_profiles_can_be_applied_and_undone(offered: Served, offer: Offer) -> None:
+    shown = (await get(offered, "models")).json()
     voices = {each["name"]: each for each in shown["choices"] if each["kind"] == "tts"}
     assert (voices["piper-joe"]["running"], voices["piper-joe"]["here"]) == (True, False)
     assert voices["piper-ljspeech-high"]["memory_mb"] == 280
@@ -308,79 +312,71 @@ async def test_engines_of_profiles_can_be_applied_and_undone(serving: Serve, off
         [True, False],
         False,
     )
-    await post(served, "models/choose", {"profile": "languages", "kind": "stt"})
+    await post(offered, "models/choose", {"profile": "languages", "kind": "stt"})
     assert offer.fetched == ["whisper-base"]
     assert offer.settings.stt == (await of_profile("languages")).stt
     assert offer.settings.tts == (await of_profile("default")).tts
-    await post(served, "models/choose", {"profile": "languages"})
-    shown = (await get(served, "models")).json()
+    await post(offered, "models/choose", {"profile": "languages"})
+    shown = (await get(offered, "models")).json()
     assert ([each["in_place"] for each in shown["profiles"]], shown["changed"]) == (
         [False, True],
         True,
     )
-    await post(served, "models/choose", {})
+    await post(offered, "models/choose", {})
     assert offer.settings == await of_profile("default")
 
 
 async def test_settings_come_back_with_their_key_and_all_letters(
-    serving: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    offered: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     llm = "engine: openai-chat, url: 'http://far/v1', api_key: sesame, extra: {prompt: '😀 \\t'}"
     monkeypatch.setenv("REACHY_VOICE__LLM", f"{{{llm}}}")
     offer = await asyncio.to_thread(Offer, tmp_path)
     before = offer.settings
-    served = await serving(console=offer.running)
-    await post(served, "models/choose", {"profile": "languages", "kind": "tts"})
-    assert (await post(served, "models/choose", {})).status_code == 200
+    await post(offered, "models/choose", {"profile": "languages", "kind": "tts"})
+    assert (await post(offered, "models/choose", {})).status_code == 200
     assert offer.settings == before
 
 
 async def test_nothing_is_fetched_for_an_engine_whose_packages_are_missing(
-    serving: Serve, offer: Offer, monkeypatch: pytest.MonkeyPatch
+    offered: Served, offer: Offer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def require_modules(spec: AnyEngineSpec) -> None:
         if spec.name == "whisper":
             raise MissingExtra("It needs packages", why="cannot import torch", fix="Run: setup")
 
     monkeypatch.setattr("app.console.choices.require_modules", require_modules)
-    served = await serving(console=offer.running)
-    shown = (await get(served, "models")).json()
+    shown = (await get(offered, "models")).json()
     assert [each["needs_setup"] for each in shown["profiles"]] == [False, True]
-    answer = await post(served, "models/choose", {"profile": "languages"})
+    answer = await post(offered, "models/choose", {"profile": "languages"})
     assert (answer.status_code, offer.fetched) == (400, [])
     assert answer.json()["error"]["message"].endswith("cannot import torch. Run: setup")
 
 
 @pytest.mark.parametrize("path", ["models/choose", "models/try"])
 @pytest.mark.parametrize("profile", ["nobody", "/etc/passwd", "../x.yaml", "default.yaml"])
-async def test_only_a_profile_can_be_asked_for(
-    serving: Serve, offer: Offer, path: str, profile: str
-) -> None:
-    served = await serving(console=offer.running)
-    answer = await post(served, path, {"profile": profile})
+async def test_only_a_profile_can_be_asked_for(offered: Served, path: str, profile: str) -> None:
+    answer = await post(offered, path, {"profile": profile})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unknown_profile")
 
 
-async def test_the_voice_in_use_says_a_sentence(serving: Serve, offer: Offer) -> None:
-    served = await serving(console=offer.running)
-    answer = await post(served, "models/try", {})
+async def test_the_voice_in_use_says_a_sentence(offered: Served) -> None:
+    answer = await post(offered, "models/try", {})
     with wave.open(io.BytesIO(base64.b64decode(answer.json()["wav"]))) as file:
         assert file.getnframes() > 0.3 * file.getframerate()
 
 
-async def test_a_missing_voice_is_reported_with_advice(serving: Serve, offer: Offer) -> None:
-    served = await serving(console=offer.running)
-    answer = await post(served, "models/try", {"profile": "cpu-plus"})
+async def test_a_missing_voice_is_reported_with_advice(offered: Served) -> None:
+    answer = await post(offered, "models/try", {"profile": "cpu-plus"})
     assert answer.status_code == 400
     assert "piper-ljspeech-high" in answer.json()["error"]["message"]
 
 
 async def test_a_voice_behind_a_url_where_nobody_is_is_not_waited_for(
-    serving: Serve, offer: Offer, monkeypatch: pytest.MonkeyPatch
+    offered: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = f"http://127.0.0.1:{free_port()}/v1"
     monkeypatch.setenv("REACHY_VOICE__TTS", f"{{engine: openai-speech, url: '{address}'}}")
-    served = await serving(console=offer.running)
-    answer = await post(served, "models/try", {})
+    answer = await post(offered, "models/try", {})
     assert answer.status_code == 400
     assert f"server at {address} cannot be reached" in answer.json()["error"]["message"]

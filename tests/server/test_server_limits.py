@@ -279,9 +279,8 @@ def connected(port: int, own_port: int = 0) -> tuple[socket.socket, int]:
 
 
 async def test_idle_connections_do_not_block_new_clients(
-    serving: Serve, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = await serving()
     appear_from(monkeypatch, "192.168.1.66")
     held = [
         await asyncio.open_connection("127.0.0.1", served.port) for _ in range(MAX_WAITING_EACH)
@@ -328,9 +327,8 @@ async def test_refused_clients_are_limited_and_soon_gone(
 
 
 async def test_garbage_after_a_refused_request_writes_no_log(
-    serving: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = await serving()
     appear_from(monkeypatch, "192.168.1.66")
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(b"POST /v1/models HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -377,16 +375,14 @@ async def test_data_after_a_request_does_not_disturb_its_answer(
     assert not caplog.records
 
 
-async def test_an_upgrade_with_a_body_is_refused_with_a_reason(serving: Serve) -> None:
-    served = await serving()
+async def test_an_upgrade_with_a_body_is_refused_with_a_reason(served: Served) -> None:
     got = await answer_to(served, UPGRADE + b"Content-Length: 2\r\n\r\n{}")
     assert got.startswith(b"HTTP/1.1 400")
     assert b'"code": "invalid_request"' in got
 
 
 @pytest.mark.parametrize("path", ["/v1/realtime/", "//v1/realtime", "/v1/models", "/nowhere"])
-async def test_a_websocket_to_another_path_gets_404(serving: Serve, path: str) -> None:
-    served = await serving()
+async def test_a_websocket_to_another_path_gets_404(served: Served, path: str) -> None:
     got = await answer_to(served, UPGRADE.replace(b"/v1/realtime", path.encode()) + b"\r\n")
     assert got.startswith(b"HTTP/1.1 404")
     error = json.loads(got.partition(b"\r\n\r\n")[2])["error"]
@@ -394,8 +390,7 @@ async def test_a_websocket_to_another_path_gets_404(serving: Serve, path: str) -
     assert "/v1/realtime" in error["message"]
 
 
-async def test_no_redirect_to_the_host_of_the_request(serving: Serve) -> None:
-    served = await serving()
+async def test_no_redirect_to_the_host_of_the_request(served: Served) -> None:
     response = await served.get("/ready/")
     assert response.status_code == 404
     assert "location" not in response.headers
@@ -405,9 +400,8 @@ async def test_no_redirect_to_the_host_of_the_request(serving: Serve) -> None:
 
 
 async def test_an_incomplete_request_does_not_delay_shutdown(
-    serving: Serve, caplog: pytest.LogCaptureFixture
+    served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
-    served = await serving()
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(POST)
     async with talking(served):  # by now it is there
@@ -419,8 +413,7 @@ async def test_an_incomplete_request_does_not_delay_shutdown(
     assert not caplog.records
 
 
-async def test_shutdown_answers_a_waiting_upgrade(serving: Serve) -> None:
-    served = await serving()
+async def test_shutdown_answers_a_waiting_upgrade(served: Served) -> None:
     begun = asyncio.Event()
 
     async def cut_dead(*who: object) -> None:
