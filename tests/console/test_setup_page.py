@@ -4,43 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import re
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import expect
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
 
 from app.setup import options
 from app.setup.place import Place
 from app.setup.progress import SetupProgress, progress_page
 from app.setup.steps import Step
 from tests.support.browser import browsing
-from tests.support.far_server import free_port
+from tests.support.far_server import free_port, listening
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.engines
 
 Shown = tuple[int, SetupProgress, ExitStack]
-
-
-@contextmanager
-def server(port: int) -> Iterator[None]:
-    """A server that has only a console."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200 if self.path == "/console/" else 404)
-            self.end_headers()
-            self.wfile.write(b"Here is the console.")
-
-    with ThreadingHTTPServer(("127.0.0.1", port), Handler) as http:
-        threading.Thread(target=http.serve_forever, daemon=True).start()
-        yield
-        http.shutdown()
 
 
 @pytest.fixture
@@ -75,7 +60,8 @@ async def test_it_becomes_the_console(page: Shown, tmp_path: Path) -> None:
         await expect(visit.page.get_by_role("status")).to_contain_text("asks you a question")
         await asyncio.to_thread(stack.close)
         await expect(visit.page.get_by_role("status")).to_contain_text("The server is starting")
-        with server(port):
+        console = Route("/console/", lambda request: PlainTextResponse("Here is the console."))
+        async with listening(Starlette(routes=[console]), port=port):
             await expect(visit.page).to_have_url(f"http://localhost:{port}/console/")
             await expect(visit.page.get_by_text("Here is the console.")).to_be_visible()
 
