@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
+import runpy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,13 +23,7 @@ QUESTION = (say(1.0), silence(3.0))
 
 def example(path: str) -> Any:
     """A module from ``examples``, which is not on the path."""
-    file = ROOT / "examples" / path
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "examples" / path)))
 
 
 def test_the_documented_scene_runs() -> None:

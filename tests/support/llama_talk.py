@@ -1,4 +1,4 @@
-"""Talking to a llama.cpp engine in tests: questions with certain answers, and tokens to stop it."""
+"""Talking to a llama.cpp engine in tests: questions with certain answers, and wished ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.sampler import Sampler
 from pipeline.engines.llm.tool_calls.schema_check import fits
 from pipeline.messages import LlmRequest, Message, Sampling, Tool, ToolChoice, Usage
-from pipeline.work import Priority
+from tests.support.recordings import Token
 from tests.support.robot_tools import robot_tools
 
 MODEL = "smollm2-135m-instruct"
@@ -47,35 +47,6 @@ LONG = asks("The capital of Spain is Madrid.", "What is the capital of Spain?", 
 GREEDY = Sampling(temperature=0, repeat_penalty=1, max_tokens=6)
 AUTO = ToolChoice()
 SHORT_TOOLS = robot_tools()[:3]
-
-
-class Token:
-    """A cancel token. ``cancel_after``, ``preempt_after``: checks that answer "no" first.
-
-    It answers "preempted" once, like a scheduler that comes back later.
-    """
-
-    priority = Priority.CONFIRMED
-
-    def __init__(self, cancel_after: int | None = None, preempt_after: int | None = None) -> None:
-        self._cancel_after = cancel_after
-        self._preempt_after = preempt_after
-        self.looks = 0
-        self.preemptions = 0
-
-    @property
-    def cancelled(self) -> bool:
-        self.looks += 1
-        return self._cancel_after is not None and self.looks > self._cancel_after
-
-    @property
-    def preempted(self) -> bool:
-        self.looks += 1
-        if self._preempt_after is None or self.looks <= self._preempt_after:
-            return False
-        self._preempt_after = None
-        self.preemptions += 1
-        return True
 
 
 def replies(
@@ -126,16 +97,21 @@ def calls(items: Sequence[Delta | None]) -> list[ToolCall]:
 def nudge(patch: pytest.MonkeyPatch, model: Model, *wishes: str) -> None:
     """Make the model say ``wishes`` and then end, wherever no grammar is set."""
     tokens = [token for wish in wishes for token in model.tokenize(wish, special=True)]
+    push(patch, (*tokens, model.eos), under_grammar=False)
+
+
+def push(patch: pytest.MonkeyPatch, tokens: Sequence[int], *, under_grammar: bool = True) -> None:
+    """Make the model prefer these tokens, one after the other, and then always the last."""
     left = iter(tokens)
     sample = Sampler.sample
 
-    def nudged(self: Sampler, logits: NDArray[np.float32], **how: Any) -> int | None:
-        if not self.bound:
+    def pushed(self: Sampler, logits: NDArray[np.float32], **how: Any) -> int | None:
+        if under_grammar or not self.bound:
             logits = logits.copy()
-            logits[next(left, model.eos)] += 1_000
+            logits[next(left, tokens[-1])] += 1_000
         return sample(self, logits, **how)
 
-    patch.setattr(Sampler, "sample", nudged)
+    patch.setattr(Sampler, "sample", pushed)
 
 
 def warm(

@@ -134,20 +134,33 @@ class Uncancelled:
         self.priority = priority
 
 
-class StopsAfter:
-    """A ``CancelToken`` that is cancelled after ``after`` checks."""
+class Token:
+    """A cancel token. ``cancel_after``, ``preempt_after``: checks that answer "no" first.
 
-    preempted = False
+    It answers "preempted" once, like a scheduler that comes back later.
+    """
+
     priority = Priority.CONFIRMED
 
-    def __init__(self, after: int) -> None:
+    def __init__(self, cancel_after: int | None = None, preempt_after: int | None = None) -> None:
+        self.cancel_after = cancel_after
+        self._preempt_after = preempt_after
         self.looks = 0
-        self._after = after
+        self.preemptions = 0
 
     @property
     def cancelled(self) -> bool:
         self.looks += 1
-        return self.looks > self._after
+        return self.cancel_after is not None and self.looks > self.cancel_after
+
+    @property
+    def preempted(self) -> bool:
+        self.looks += 1
+        if self._preempt_after is None or self.looks <= self._preempt_after:
+            return False
+        self._preempt_after = None
+        self.preemptions += 1
+        return True
 
 
 def _pocketsphinx() -> Iterator[Recording]:

@@ -19,7 +19,8 @@ from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.prompts import Prompts
 from pipeline.errors import PromptTooLong, WeightsError
 from pipeline.messages import LlmRequest, Message, Sampling
-from tests.support.llama_talk import FRANCE, LONG, SHORT_TOOLS, SYSTEM, Token, answer, replies
+from tests.support.llama_talk import FRANCE, LONG, SHORT_TOOLS, SYSTEM, answer, replies
+from tests.support.recordings import Token
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
 

@@ -12,6 +12,7 @@ import importlib
 import logging
 import os
 import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,23 +29,60 @@ from pipeline.engines.llm.prompts import known_texts
 from pipeline.engines.llm.vision import Media, VisionProjector
 from pipeline.errors import EngineError, PromptTooLong, WeightsError
 from pipeline.items import UNSEEN_IMAGE
-from pipeline.messages import Message, Sampling
+from pipeline.messages import Image, Message, Sampling
 from pipeline.work import Cancelled
 from tests.support import tiny_gguf
 from tests.support.llama_talk import (
     MODEL,
     SHORT_TOOLS,
     SYSTEM,
-    Token,
     answer,
     begin,
     forget,
     replies,
     warm,
 )
-from tests.support.shown_pictures import JPEG, ONE, OTHER, png, shows, url
+from tests.support.places import DATA
+from tests.support.recordings import Token
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
+
+
+def png(width: int, height: int, seed: int = 0) -> bytes:
+    """A picture of stripes."""
+    draw = np.random.default_rng(seed)
+    row = bytes([0]) + draw.integers(0, 255, (1, 3), np.uint8).repeat(width, 0).tobytes()
+    other = bytes([0]) + draw.integers(0, 255, (1, 3), np.uint8).repeat(width, 0).tobytes()
+    rows = b"".join(other if (y * 4 // height) % 2 else row for y in range(height))
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    packed = zlib.compress(rows, 1)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", packed) + chunk(b"IEND", b"")
+    )
+
+
+def url(data: bytes, kind: str = "png") -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+JPEG = url((DATA / "pictures" / "ball.jpg").read_bytes(), "jpeg")
+ONE, OTHER = url(png(48, 32, 1)), url(png(48, 32, 2))
+
+
+def shows(*urls: str | None, text: str = "What is that?") -> Message:
+    images = []
+    content = ""
+    for one in urls:
+        images.append(Image(len(content), len(UNSEEN_IMAGE), one))
+        content += f"{UNSEEN_IMAGE} "
+    return Message("user", f"{content}{text}", images=tuple(images))
+
 
 GREEDY = Sampling(temperature=0, repeat_penalty=1.3, max_tokens=12)
 FAMILIES = {
@@ -218,7 +256,7 @@ def test_cancelling_while_the_projector_works(
         steps = replies(engine.open(), [SYSTEM, shows(ONE)], sampling=GREEDY, cancel=token)
         for _ in range(8):
             assert next(steps) is None, "others may work in the meantime"
-        token._cancel_after = token.looks
+        token.cancel_after = token.looks
         with pytest.raises(Cancelled):
             list(steps)
     assert ask(engine.open(), shows(ONE))

@@ -21,7 +21,6 @@ from tests.support.llama_talk import (
     SHORT_TOOLS,
     SPAIN,
     SYSTEM,
-    Token,
     answer,
     begin,
     forget,
@@ -29,6 +28,7 @@ from tests.support.llama_talk import (
     replies,
     warm,
 )
+from tests.support.recordings import Token
 from tests.support.robot_tools import robot_tools, size_bytes
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
@@ -66,7 +66,7 @@ def test_cancelling_while_answering(engine: LlamaCpp, alone: dict[str, str]) -> 
     token = Token()
     steps = replies(session, FRANCE, cancel=token)
     begin(steps)
-    token._cancel_after = token.looks
+    token.cancel_after = token.looks
     with pytest.raises(Cancelled):
         list(steps)
     assert answer(session, FRANCE)[0] == alone["france"]

@@ -19,7 +19,8 @@ from pipeline.engines.llm.tool_calls.syntax import HERMES
 from pipeline.engines.llm.writer import Writer
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.messages import LlmRequest, Message, Sampling, Tool, ToolChoice
-from tests.support.llama_talk import MODEL, Token, told
+from tests.support.llama_talk import MODEL, told
+from tests.support.recordings import Token
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
 

@@ -25,15 +25,16 @@ from tests.support.llama_talk import (
     LEFT,
     SHORT_TOOLS,
     SYSTEM,
-    Token,
     answer,
     calls,
     check,
     joined,
     nudge,
+    push,
     replies,
     told,
 )
+from tests.support.recordings import Token
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
 
@@ -184,15 +185,7 @@ def test_an_endless_call_is_forced_to_end(
 ) -> None:
     monkeypatch.setattr(writer, "_CALL_TOKENS", 30)
     monkeypatch.setattr(writer, "_CLOSING_TOKENS", 15)
-    sample = Sampler.sample
-    (sign,) = model.tokenize("a", special=False)
-
-    def rambles(self: Sampler, logits: Any, **how: Any) -> int | None:
-        logits = logits.copy()
-        logits[sign] += 1_000
-        return sample(self, logits, **how)
-
-    monkeypatch.setattr(Sampler, "sample", rambles)
+    push(monkeypatch, model.tokenize("a", special=False))
     (call,), end = items(engine, ToolChoice("named", "note"), tools=[NOTE], max_tokens=10)
     check(call, [NOTE])
     assert set(json.loads(call.arguments)["text"]) == {"a"}  # type: ignore[union-attr]
@@ -242,7 +235,7 @@ def test_aborting_inside_of_a_call(engine: LlamaCpp) -> None:
         while len(sampled) < 3:
             assert not isinstance(next(steps), TextDelta | ToolCall)
     assert all(sampled)
-    token._cancel_after = token.looks
+    token.cancel_after = token.looks
     with pytest.raises(Cancelled):
         list(steps)
     assert answer(session, FRANCE)[0] == expected
@@ -261,18 +254,10 @@ def test_a_call_stays_in_the_cells_for_the_next_turn(
     text = engine._parts.prompts.calls.syntax.written(call.name, json.loads(call.arguments))
     tokens = model.tokenize(text, special=True)
     begin = len(model.tokenize(CALL, special=True))
-    wanted = iter(tokens[begin:])
-    sample = Sampler.sample
-
-    def fluent(self: Sampler, logits: Any, **how: Any) -> int | None:
-        logits = logits.copy()
-        logits[next(wanted, model.eos)] += 1_000
-        return sample(self, logits, **how)
-
     session = engine.open()
     with monkeypatch.context() as patch:
         if knows_its_syntax:
-            patch.setattr(Sampler, "sample", fluent)
+            push(patch, (*tokens[begin:], model.eos))
         sampling = Sampling(seed=1, max_tokens=40)
         tools = [tool for tool in SHORT_TOOLS if tool.name == call.name]
         steps = replies(session, LEFT, tools=tools, tool_choice=REQUIRED, sampling=sampling)

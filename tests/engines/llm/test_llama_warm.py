@@ -16,17 +16,9 @@ from pipeline.engines.llm.prompts import Prompts, known_texts
 from pipeline.engines.llm.recent import Recent
 from pipeline.messages import Message
 from pipeline.work import Cancelled
-from tests.support.llama_talk import (
-    SHORT_TOOLS,
-    SYSTEM,
-    Token,
-    answer,
-    begin,
-    replies,
-    warm,
-    warmed,
-)
+from tests.support.llama_talk import SHORT_TOOLS, SYSTEM, answer, begin, replies, warm, warmed
 from tests.support.places import DATA
+from tests.support.recordings import Token
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
 

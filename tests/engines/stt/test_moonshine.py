@@ -16,7 +16,7 @@ from pipeline.errors import EngineError, WeightsError
 from pipeline.work import Cancelled
 from tests.support.pico import spoken_by_pico
 from tests.support.places import Weights
-from tests.support.recordings import StopsAfter, Uncancelled, heard, recording
+from tests.support.recordings import Token, Uncancelled, heard, recording
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
 
@@ -170,7 +170,7 @@ def test_a_cancelled_finish_does_no_work(stt: Moonshine) -> None:
     utterance = stt.open("en", False)
     utterance.feed(recording("goforward").pcm)
     with pytest.raises(Cancelled):
-        utterance.finish(StopsAfter(0))
+        utterance.finish(Token(0))
     assert utterance.finish(Uncancelled()).text == GO_FORWARD
 
 

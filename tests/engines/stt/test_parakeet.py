@@ -15,7 +15,7 @@ from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.stt.parakeet import TAIL_SAMPLES, Parakeet, ParakeetOptions, build
 from pipeline.errors import EngineError, WeightsError
 from pipeline.work import Cancelled
-from tests.support.recordings import StopsAfter, Uncancelled, heard
+from tests.support.recordings import Token, Uncancelled, heard
 from tests.support.tiny_models.parakeet import FILE, PHRASES, VOICES
 from tests.support.tiny_parakeet import (
     GAP,
@@ -122,7 +122,7 @@ def test_a_cancelled_final_pass_stops_at_once(after: int) -> None:
     """Before it begins, in each layer of the encoder, and while words are decoded."""
     utterance = engine().open("en", False)
     utterance.feed(say("Tell me a short story."))
-    token = StopsAfter(after)
+    token = Token(after)
     with pytest.raises(Cancelled):
         utterance.finish(token)
     assert token.looks == after + 1, "it stops at the first look"

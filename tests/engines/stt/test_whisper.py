@@ -22,7 +22,7 @@ from pipeline.engines.stt.whisper import (
 from pipeline.errors import EngineError, ReachyVoiceError, WeightsError
 from pipeline.work import Cancelled
 from tests.support.pico import spoken_by_pico
-from tests.support.recordings import StopsAfter, heard, real_recordings, recording
+from tests.support.recordings import Token, heard, real_recordings, recording
 from tests.support.whisper_weights import whisper_weights
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
@@ -91,7 +91,7 @@ def test_an_unsure_language_is_not_reported(stt: Whisper) -> None:
 
 def test_cancelled_passes_and_unknown_languages_are_errors(stt: Whisper) -> None:
     with pytest.raises(Cancelled):
-        stt.open("de", False).finish(StopsAfter(0))
+        stt.open("de", False).finish(Token(0))
     stt.open("pl", False)
     with pytest.raises(EngineError, match="cannot recognise the language 'tlh'"):
         stt.open("tlh-QO", False)

@@ -24,7 +24,7 @@ from pipeline.engines.tts.qwen3_tts import Qwen3Tts, build
 from pipeline.errors import ConfigError, EngineError, WeightsError
 from pipeline.messages import SpeechRequest
 from pipeline.work import Cancelled, CancelToken, Priority
-from tests.support.recordings import StopsAfter, Uncancelled
+from tests.support.recordings import Token, Uncancelled
 from tests.support.tiny_models.qwen3_tts import CODES, VOICES
 from tests.support.tiny_qwen import TEXT, directory, engine, joined, needs_qwen, options
 
@@ -228,7 +228,7 @@ def test_cancelling_a_waiting_clause_changes_no_other(looks: int) -> None:
     alone = [joined(speech(seed)) for seed in (4, 5)]
     streams = [speech(seed) for seed in (4, 5)]
     made = [[next(stream) for _ in range(2)] for stream in streams]
-    waiting = tts.speaker.say(ClauseRequest(TEXT, "ryan", "english", "", 30, 6), StopsAfter(looks))
+    waiting = tts.speaker.say(ClauseRequest(TEXT, "ryan", "english", "", 30, 6), Token(looks))
     with suppress(Cancelled):
         for _ in range(4):
             next(waiting)
@@ -311,7 +311,7 @@ def test_it_stops_within_a_frame(looks: int) -> None:
     """Each layer checks before its pass: no pass follows the cancellation."""
     tts = engine(seed=4)
     before = say(tts)
-    stops = StopsAfter(looks)
+    stops = Token(looks)
     with pytest.raises(Cancelled):
         joined(tts.synthesize(SpeechRequest(TEXT), stops))
     assert stops.looks == looks + 1, "it looked again after it was told to stop"

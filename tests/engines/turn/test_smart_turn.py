@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import runpy
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,15 +24,9 @@ HISTORY_SAMPLES = int(smart_turn.HISTORY_SECONDS * LISTEN_RATE)
 
 
 @pytest.fixture(scope="module")
-def pipecat_features(weights: Weights) -> ModuleType:
+def pipecat_features(weights: Weights) -> dict[str, Any]:
     """The feature module deployed with Smart Turn, from the wheel that carries the network."""
-    path = weights("smart-turn-features-reference") / "_whisper_features.py"
-    spec = importlib.util.spec_from_file_location("pipecat_whisper_features", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return runpy.run_path(str(weights("smart-turn-features-reference") / "_whisper_features.py"))
 
 
 @pytest.fixture(scope="module")
@@ -63,11 +57,12 @@ def sound(name: str) -> Pcm:
 
 @pytest.mark.real
 @pytest.mark.parametrize("name", [*SPOKEN_SECONDS, *SYNTHETIC])
-def test_features_equal_pipecats(pipecat_features: ModuleType, name: str) -> None:
+def test_features_equal_pipecats(pipecat_features: dict[str, Any], name: str) -> None:
     pcm = sound(name)
     heard = to_float(pcm[-HISTORY_SAMPLES:])
     padded = np.pad(heard, (HISTORY_SAMPLES - len(heard), 0))
-    expected = pipecat_features.compute_whisper_log_mel_features(padded, do_normalize=True)
+    compute = pipecat_features["compute_whisper_log_mel_features"]
+    expected = compute(padded, do_normalize=True)
     found = smart_turn.features(pcm)
     assert found.shape == (80, 800)
     assert found.dtype == np.float32
