@@ -29,10 +29,6 @@ NPM_OFFLINE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT
 ERROR_LINE = re.compile(r"ERROR: |code: |npm error code ")
 
 
-class NotInstalled(Exception):
-    """The packages could not be fetched: no network, or no program to fetch them."""
-
-
 def python_with_clients(cache: Path, lock: Path = PYTHON_LOCK) -> Path:
     """The interpreter of an environment with the packages of ``lock``."""
     home = cache / "clients" / f"python-{_digest(lock.read_bytes(), sys.version.encode())}"
@@ -54,7 +50,7 @@ def node_modules(cache: Path) -> Path:
     with _made_once(home) as missing:
         if missing:
             if shutil.which("npm") is None:
-                raise NotInstalled("npm is not here; run: apt-get install nodejs npm")
+                _skip("npm is not here; run: apt-get install nodejs npm")
             for file in files:
                 shutil.copy(file, home)
             quiet = ["--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"]
@@ -63,11 +59,12 @@ def node_modules(cache: Path) -> Path:
     return home / "node_modules"
 
 
-def or_skip(error: NotInstalled) -> NoReturn:
-    """Skip the test with the reason; in CI, where nothing may be skipped, fail it."""
+def _skip(why: str) -> NoReturn:
+    """Skip the test; in CI, where nothing may be skipped, fail it."""
+    absent = f"the clients could not be installed: {why}"
     if os.environ.get("CI", "").lower() in ("1", "true"):
-        raise error
-    pytest.skip(f"the clients could not be installed: {error}")
+        pytest.fail(absent)
+    pytest.skip(absent)
 
 
 def _digest(*contents: bytes) -> str:
@@ -102,7 +99,7 @@ def _run(command: Sequence[str], cwd: Path | None = None) -> None:
     offline = NPM_OFFLINE.search(done.stdout) if installer == "npm" else None
     if offline or classify("", done.stdout).exit_code == NO_NETWORK:
         said = [line for line in done.stdout.splitlines() if ERROR_LINE.search(line)]
-        raise NotInstalled(
+        _skip(
             f"{installer} cannot reach its registry ({said[-1].strip()[:200] if said else ''}); "
             "connect this machine to the Internet and run the tests again"
         )

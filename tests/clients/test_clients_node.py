@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from app.models.weights import WeightsCache
-from tests.clients.installed import HERE, NotInstalled, node_modules, or_skip
+from tests.clients.installed import HERE, node_modules
 from tests.clients.programs import TURNS, Held, hold_turns
 from tests.clients.serving import Served, scripted_server
 from tests.clients.turns import check
@@ -28,14 +28,10 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def folder(cache: WeightsCache, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs next to their packages, where Node looks for them."""
-    try:
-        packages = node_modules(cache.directory)
-    except NotInstalled as error:
-        return or_skip(error)
     folder = tmp_path_factory.mktemp("node")
     for program in (HERE / "node").glob("*.mjs"):
         shutil.copy(program, folder)
-    (folder / "node_modules").symlink_to(packages)
+    (folder / "node_modules").symlink_to(node_modules(cache.directory))
     return folder
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from app.models.weights import WeightsCache
 from tests.clients.engines import NOON, TIME
-from tests.clients.installed import HERE, NotInstalled, or_skip, python_with_clients
+from tests.clients.installed import HERE, python_with_clients
 from tests.clients.programs import TURNS, Held, hold_turns
 from tests.clients.serving import Served, Wire, scripted_server
 from tests.clients.turns import check
@@ -31,27 +31,14 @@ PROGRAMS = {
     "pipecat": "pipecat_llm.py",
     "livekit": "livekit_realtime.py",
 }
-Python = Callable[[], Path]
-
-
-@pytest.fixture(scope="module")
-def frameworks(cache: WeightsCache) -> Python:
-    """The interpreter with the frameworks; its environment is made on first use."""
-
-    def python() -> Path:
-        try:
-            return python_with_clients(cache.directory)
-        except NotInstalled as error:
-            return or_skip(error)
-
-    return python
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=list(PROGRAMS))
 async def held(
-    request: pytest.FixtureRequest, frameworks: Python
+    request: pytest.FixtureRequest, cache: WeightsCache
 ) -> AsyncIterator[tuple[Served, Held]]:
-    python = Path(sys.executable) if request.param == "openai" else frameworks()
+    own = request.param == "openai"
+    python = Path(sys.executable) if own else python_with_clients(cache.directory)
     folder = HERE / "python"
     async with scripted_server() as served:
         yield served, await hold_turns(served, [python, folder / PROGRAMS[request.param]], folder)

@@ -17,7 +17,7 @@ from app.mcp.servers import McpServers
 from app.models.weights import WeightsCache
 from app.settings.tools import ToolSettings
 from reachy_voice.testing import Cast, ScriptedLlm
-from tests.clients.installed import HERE, NotInstalled, node_modules, or_skip
+from tests.clients.installed import HERE, node_modules
 from tests.mcp.test_mcp_connection import PROGRAM, connected, over_http, think
 from tests.support.beside import beside
 from tests.support.scripted_server import Served, servers
@@ -28,10 +28,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def modules(cache: WeightsCache) -> Path:
-    try:
-        return node_modules(cache.directory)
-    except NotInstalled as error:
-        return or_skip(error)
+    return node_modules(cache.directory)
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,19 +13,12 @@ import pytest
 
 from app.mcp.connection import ServerPlace
 from app.models.weights import WeightsCache
-from tests.clients.installed import NotInstalled, node_modules, or_skip, python_with_clients
+from tests.clients.installed import node_modules, python_with_clients
 from tests.mcp.test_mcp_connection import connected, over_http
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 
 EVERYTHING = Path("@modelcontextprotocol", "server-everything", "dist", "index.js")
-
-
-def installed(packages: Callable[[Path], Path], cache: WeightsCache) -> Path:
-    try:
-        return packages(cache.directory)
-    except NotInstalled as error:
-        return or_skip(error)
 
 
 @asynccontextmanager
@@ -39,7 +32,7 @@ async def everything(program: Path, transport: str) -> AsyncIterator[ServerPlace
 
 
 async def test_mcp_server_time(cache: WeightsCache) -> None:
-    program = installed(python_with_clients, cache).with_name("mcp-server-time")
+    program = python_with_clients(cache.directory).with_name("mcp-server-time")
     place = ServerPlace(command=(str(program), "--local-timezone", "Europe/Zurich"))
     async with connected(place) as server:
         assert {tool.name for tool in server.tools} == {"get_current_time", "convert_time"}
@@ -52,7 +45,7 @@ async def test_mcp_server_time(cache: WeightsCache) -> None:
 
 @pytest.mark.parametrize("transport", ["stdio", "streamableHttp"])
 async def test_server_everything(cache: WeightsCache, transport: str) -> None:
-    program = installed(node_modules, cache) / EVERYTHING
+    program = node_modules(cache.directory) / EVERYTHING
     async with everything(program, transport) as place, connected(place, timeout_s=2) as server:
         names = [tool.name for tool in server.tools]
         assert {"echo", "get-sum", "get-tiny-image", "trigger-long-running-operation"} <= {*names}

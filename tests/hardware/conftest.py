@@ -10,12 +10,14 @@ import pytest
 import pytest_asyncio
 
 from app.models.weights import WeightsCache
-from tests.support.robot_daemon import RobotDaemon, python_with_daemon, robot_daemon
+from tests.clients.installed import python_with_clients
+from tests.support.robot_daemon import LOCK, RobotDaemon, robot_daemon
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def python(cache: WeightsCache) -> Path:
-    return await asyncio.to_thread(python_with_daemon, cache)
+    """The interpreter with the daemon; its environment is made on first use."""
+    return await asyncio.to_thread(python_with_clients, cache.directory, LOCK)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -15,23 +15,12 @@ from typing import Any
 import httpx
 from websockets.asyncio.client import connect
 
-from app.models.weights import WeightsCache
-from tests.clients.installed import NotInstalled, or_skip, python_with_clients
 from tests.support.far_server import free_port
 from tests.support.programs import Program, running
 
 ENVIRONMENT = Path(__file__).parent / "robot_env"
 LOCK = ENVIRONMENT / "requirements.lock"
 READY = "Uvicorn running on"
-
-
-def python_with_daemon(cache: WeightsCache) -> Path:
-    """The interpreter with the daemon; its environment is made on first use. Skips the test if
-    there is no network to make it."""
-    try:
-        return python_with_clients(cache.directory, LOCK)
-    except NotInstalled as error:
-        or_skip(error)
 
 
 @dataclass

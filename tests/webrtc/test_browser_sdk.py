@@ -16,7 +16,7 @@ from app.models.weights import WeightsCache
 from pipeline.audio import LISTEN_RATE
 from reachy_voice.testing import ScriptedStt
 from tests.clients.engines import NOON, TALE, TIME, phrase_cast
-from tests.clients.installed import NotInstalled, node_modules, or_skip
+from tests.clients.installed import node_modules
 from tests.support.browser import browsing
 from tests.support.caller import post
 from tests.support.file_server import file_server
@@ -59,10 +59,7 @@ ENERGY = """async () => {
 
 @pytest.fixture
 def sdk(cache: WeightsCache) -> Path:
-    try:
-        return node_modules(cache.directory) / "@openai" / "agents-realtime" / "dist" / "bundle"
-    except NotInstalled as error:
-        return or_skip(error)
+    return node_modules(cache.directory) / "@openai" / "agents-realtime" / "dist" / "bundle"
 
 
 async def start(page: Page, served: Served) -> None:
