@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -55,29 +55,6 @@ def metadata(path: Path) -> dict[str, Any]:
         assert file.read(4) == b"GGUF"
         _, _, count = struct.unpack("<IQQ", file.read(20))
         return {_read(file, _TEXT): _read(file, _unpack(file, "I")) for _ in range(count)}
-
-
-def tensors_of(path: Path) -> dict[str, Raw]:
-    """All of a GGUF's tensors."""
-    with path.open("rb") as file:
-        file.seek(4)
-        _, tensors, entries = struct.unpack("<IQQ", file.read(20))
-        for _ in range(entries):
-            _read(file, _TEXT)
-            _read(file, _unpack(file, "I"))
-        heads = []
-        for _ in range(tensors):
-            name = _read(file, _TEXT)
-            axes = _unpack(file, "I")
-            shape = struct.unpack(f"<{axes}Q", file.read(8 * axes))
-            heads.append((name, shape, *struct.unpack("<IQ", file.read(12))))
-        start = _aligned(file.tell())
-        ends = sorted([head[3] for head in heads] + [path.stat().st_size - start])
-        found = {}
-        for name, shape, kind, offset in heads:
-            file.seek(start + offset)
-            found[name] = Raw(shape, kind, file.read(ends[ends.index(offset) + 1] - offset))
-    return found
 
 
 def write(path: Path, data: Mapping[str, Any], tensors: Tensors) -> Path:
@@ -192,22 +169,6 @@ def _language_tensors(architecture: str, size: int, head: int, seed: int) -> Ten
             layer |= {f"attn_{one}.bias": zeros(head, np.float32) for one in "kv"}
         tensors |= {f"blk.{number}.{name}": tensor for name, tensor in layer.items()}
     return tensors
-
-
-def deeper(source: Path, path: Path, times: int) -> Path:
-    """``source`` (a llama architecture) with ``times`` as many layers; the new ones add nothing, so
-    its output is the same and it is that much slower."""
-    data, tensors = metadata(source), tensors_of(source)
-    layers = data["llama.block_count"]
-    data["llama.block_count"] = layers * times
-    for name, tensor in list(tensors.items()):
-        if name.startswith("blk."):
-            _, number, rest = name.split(".", 2)
-            last = rest in ("attn_output.weight", "ffn_down.weight")
-            added = replace(tensor, data=bytes(len(tensor.data))) if last else tensor
-            for again in range(1, times):
-                tensors[f"blk.{int(number) + again * layers}.{rest}"] = added
-    return write(path, data, tensors)
 
 
 # --- vision ------------------------------------------------------------------------------------
