@@ -89,8 +89,8 @@ def call_scene(place: str, call: Signal, rng: np.random.Generator) -> tuple[Sign
     return sound, echo
 
 
-def measure_calls(engine: str, places: Sequence[str]) -> dict[str, object]:
-    speakers, hearing, rng = Speakers(), ears(engine), np.random.default_rng(45)
+def measure_calls(engine: str, places: Sequence[str], seed: int) -> dict[str, object]:
+    speakers, hearing, rng = Speakers(), ears(engine), np.random.default_rng(seed)
     own = to_pcm(at_level(speakers.say("piper-joe", ANNOUNCEMENT), NEAR_DBFS))
     yes = to_pcm(speakers.say("piper-joe", "Yes."))
     heard = []
@@ -266,12 +266,13 @@ def main() -> None:
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--engine", choices=ENGINES, default="phrase")
     parser.add_argument("--places", nargs="*", choices=PLACES, default=PLACES)
+    parser.add_argument("--seed", type=int, default=45, help="of the rooms and noises of calls")
     parser.add_argument("--hours", type=float, default=10.0)
     parser.add_argument("--out", type=Path, metavar="FILE")
     args = parser.parse_args()
     before = load()
     if args.what == "calls":
-        data = measure_calls(args.engine, args.places)
+        data = measure_calls(args.engine, args.places, args.seed)
     elif args.what == "others":
         data = measure_others(args.engine, args.folders, args.hours)
     else:
