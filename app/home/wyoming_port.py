@@ -144,6 +144,7 @@ class WyomingClient:
     async def serve(self) -> None:
         try:
             while event := await async_read_event(self._reader):
+                event.data = {key: value for key, value in event.data.items() if value is not None}
                 await self._on(event)
         except asyncio.IncompleteReadError:
             pass  # it has gone

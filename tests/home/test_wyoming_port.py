@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -182,6 +183,14 @@ async def test_a_text_is_spoken() -> None:
     assert " ".join(assistant.tts.said) == "It costs five dollars. Good."
     assert {request.voice for request in assistant.tts.requests} == {"joe"}
     assert sound(found) == pytest.approx(5 * 0.05, abs=0.02)
+
+
+async def test_a_field_that_is_null_is_absent() -> None:
+    event = Synthesize("Good.").event()
+    event.data["voice"] = None
+    async with door(StagedAssistant()) as port:
+        found = await ask(port, SimpleNamespace(event=lambda: event), until="audio-stop")
+    assert kinds(found) == ["audio-start", "audio-stop"]
 
 
 @pytest.mark.parametrize(
