@@ -192,7 +192,7 @@ class Session:
 
     @property
     def _shall_sleep(self) -> bool:
-        """Whether the robot sleeps, or will if nobody answers what it said into the silence."""
+        """Whether the robot is asleep, or soon will be: nobody has answered its prompt yet."""
         return self._waking is not None and (self.asleep or self._idle_timer.alone)
 
     @property

@@ -24,8 +24,8 @@ Kind = Literal["timer", "alarm", "reminder"]
 
 
 class Moment(NamedTuple):
-    """``wall``: seconds since 1970. ``steady``: seconds since the machine started, of a clock that
-    nobody sets, and that also runs while the machine sleeps."""
+    """``wall``: seconds since 1970. ``steady``: seconds since the machine started, by a clock that
+    is never set and keeps running while the machine sleeps."""
 
     wall: float
     steady: float

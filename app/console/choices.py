@@ -105,7 +105,7 @@ class Choices:
                 why="memory has no room for both",
                 fix="Use it, and try it then",
             )
-        if isinstance(settings.tts, UrlOptions):  # somebody is waiting for it
+        if isinstance(settings.tts, UrlOptions):  # the user is waiting for the sample
             at_once = settings.tts.model_copy(update={"start_s": 0.0})
             settings = settings.model_copy(update={"tts": at_once})
         try:

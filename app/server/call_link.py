@@ -138,7 +138,7 @@ class CallLink(RealtimeLink):
 
     def _busy(self) -> bool:
         """Also while the end of an answer waits here: the client has only what was played."""
-        return super()._busy() or bool(self.output.speeches)
+        return super()._busy() or self.output.plays
 
     def _tell(self, reply_id: str, state: OutputState) -> None:
         self._bus.publish(OutputBuffer(reply_id, state))

@@ -124,8 +124,8 @@ class ParkedConversations:
         self._parked[who] = _Parked(memory, tools, expiry)
 
     def waits_for(self, who: Identity | None, *, tools: bool = False) -> bool:
-        """Whether ``who`` can ``take`` a conversation, given the right tools; ``tools``: given
-        some."""
+        """Whether ``who`` can ``take`` a conversation, given the right tools. ``tools``: only
+        a conversation that has any."""
         return who in self._parked and (not tools or bool(self._parked[who].tools))
 
     def take(self, who: Identity | None, tools: tuple[Tool, ...]) -> Memory | None:

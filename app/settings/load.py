@@ -204,16 +204,12 @@ def _overlay(base: Branch, over: Branch) -> Branch:
     children = dict(base.children)
     for key, node in over.children.items():
         below = children.get(key)
-        if key in Settings.model_fields and key not in list(Kind) and _is_empty(node):
+        if key in Settings.model_fields and key not in list(Kind) and plain(node) is None:
             continue
         if key in list(Kind):
             below = None if _names_other(below, node, "engine") else _of_weights(below, node)
         children[key] = _merge(below, node)
     return Branch(over.origin, children)
-
-
-def _is_empty(node: Node) -> bool:
-    return isinstance(node, Leaf) and node.value is None
 
 
 def _merge(below: Node | None, node: Node) -> Node:

@@ -53,10 +53,14 @@ class OutputQueue:
     def __init__(self, tell: Callable[[str, OutputState], None]) -> None:
         """``tell(reply_id, state)`` reports each change of a reply's speech."""
         self._tell = tell
-        self.speeches: deque[_Speech] = deque()
-        """What is not played to its end yet."""
+        self._speeches: deque[_Speech] = deque()
         self._dropped: set[str] = set()
         """Replies still in progress whose speech is dropped."""
+
+    @property
+    def plays(self) -> bool:
+        """Whether speech is not played to its end yet."""
+        return bool(self._speeches)
 
     def say(self, reply_id: str, pcm: Pcm, rate: int) -> None:
         """Queue more speech of a reply."""
@@ -65,7 +69,7 @@ class OutputQueue:
         speech = self._speech(reply_id)
         if speech is None:
             speech = _Speech(reply_id, rate)
-            self.speeches.append(speech)
+            self._speeches.append(speech)
         speech.add(pcm)
 
     def end(self, reply_id: str) -> None:
@@ -77,21 +81,21 @@ class OutputQueue:
     def cut(self, reply_id: str) -> None:
         """The reply was cancelled."""
         if speech := self._speech(reply_id):
-            self.speeches.remove(speech)
+            self._speeches.remove(speech)
             self._clear(speech)
         self._dropped.discard(reply_id)
 
     def clear(self) -> Sequence[str]:
         """Drop all speech, including the rest of replies in progress; returns those dropped."""
-        speeches, self.speeches = self.speeches, deque()
+        speeches, self._speeches = self._speeches, deque()
         for speech in speeches:
             self._clear(speech)
         return [speech.reply_id for speech in speeches]
 
     def take(self) -> Pcm:
         """The next frame, ``FRAME_SAMPLES`` at ``RATE``."""
-        while self.speeches:
-            speech = self.speeches[0]
+        while self._speeches:
+            speech = self._speeches[0]
             if speech.due:
                 if not speech.started:
                     speech.started = True
@@ -99,13 +103,13 @@ class OutputQueue:
                 return speech.frame()
             if not speech.ended:
                 break
-            self.speeches.popleft()
+            self._speeches.popleft()
             if speech.started:
                 self._tell(speech.reply_id, "stopped")
         return SILENCE
 
     def _speech(self, reply_id: str) -> _Speech | None:
-        return next((each for each in self.speeches if each.reply_id == reply_id), None)
+        return next((each for each in self._speeches if each.reply_id == reply_id), None)
 
     def _clear(self, speech: _Speech) -> None:
         if not speech.ended:

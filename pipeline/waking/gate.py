@@ -65,7 +65,7 @@ class WakeGate:
         first words were transcribed."""
         self.asleep = True
         self._dismissed = False
-        """Whether the follow-up time was ended, and nobody has spoken since."""
+        """Whether the follow-up time was cut short and nobody has spoken since."""
         self._wakefulness = wakefulness
         self._follow_up_s = follow_up_s
         self._reads_words = reads_words

@@ -186,9 +186,9 @@ class Waking:
     # -- awake
 
     def aside(self, words: Transcript, onset: int, end: int, cuts: bool) -> Transcript:
-        """``words`` without text if they are no turn: a farewell; a bare call, unless it ``cuts``
-        an answer off; or words of somebody elsewhere, who has not called. ``onset``, ``end``: of
-        their speech."""
+        """``words``, spoken from sample ``onset`` to ``end``; without text if they are no turn: a
+        farewell; a bare call, unless it ``cuts`` an answer off; or speech from elsewhere by someone
+        who has not called."""
         if words.text and onset == self._misheard_at:
             bare = end <= self._noticed_at + tuning.CALL_FADES_SAMPLES
             text = self._calls.texts[0] if bare else self._calls.corrected(words.text)
