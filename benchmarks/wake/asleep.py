@@ -51,9 +51,9 @@ class InlineStt:
     async def open(self, language: str, partials: bool, work: Work) -> InlineUtterance:
         return InlineUtterance(self, self.engine.open("en", False))
 
-    async def begins_with(self, pcm: Pcm, phrase: str, work: Work) -> bool:
+    async def begins_with(self, pcm: Pcm, phrase: str, before: str, work: Work) -> bool | None:
         began = time.process_time()
-        found = self.engine.begins_with(pcm, phrase)
+        found = self.engine.begins_with(pcm, phrase, before)
         self.busy_s += time.process_time() - began
         return found
 
@@ -127,11 +127,10 @@ class SleepEars:
         utterance = self.stt.engine.open("en", False)
         heard = sound[first : first + FIRST_WORDS_SAMPLES + LISTEN_RATE * 3 // 10]
         utterance.feed(to_pcm(heard))
-        calls = Calls(calls_of(self.wake, None), ())
-        text = utterance.finish(Uncancelled()).text
-        return calls.begins(text) or any(
-            self.stt.engine.begins_with(to_pcm(heard), call) for call in calls.texts
-        )
+        call = calls_of(self.wake, None)[0]
+        found, before = Calls([call], ()).found(utterance.finish(Uncancelled()).text) or ("", "")
+        by_words = bool(found) and not before
+        return by_words or bool(self.stt.engine.begins_with(to_pcm(heard), call, before))
 
 
 def ears(engine: str) -> SleepEars:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Literal
 
 import numpy as np
 
@@ -21,9 +20,6 @@ from pipeline.waking.calls import Calls
 from pipeline.waking.gate import SleepUtterance
 from pipeline.work import Priority, Work
 
-CallMatch = Literal["words", "sound"]
-"""A call is known by its words, or by its sound alone: its words were misheard."""
-
 
 class FirstWords:
     """Compares one utterance at a time, in a task of the session."""
@@ -33,10 +29,9 @@ class FirstWords:
         context: SessionContext,
         listener: Listener,
         calls: Calls,
-        tell: Callable[[SleepUtterance, CallMatch | None], None],
+        tell: Callable[[SleepUtterance, bool], None],
     ) -> None:
-        """``tell(utterance, match)`` gets each result: how the first words are a call, if at
-        all."""
+        """``tell(utterance, called)`` gets each result: whether the first words are a call."""
         self._context = context
         self._listener = listener
         self._calls = calls
@@ -69,28 +64,34 @@ class FirstWords:
     async def _compare(self, utterance: SleepUtterance, recognition: Recognition) -> None:
         recognition.begin(self._context.tasks)
         work = Work(Priority.SPECULATIVE)
-        match: CallMatch | None = None
+        called = False
         try:
-            transcript = await recognition.transcript(work)
-            if self._calls.begins(transcript.text):
-                match = "words"
-            elif transcript.text and await self._sounds_called(recognition.audio.pcm, work):
-                match = "sound"
+            text = (await recognition.transcript(work)).text
+            called = bool(text) and await self._called(text, recognition.audio.pcm, work)
         except ReachyVoiceError:  # while it fails, nobody would be understood either
             pass
         finally:
             recognition.stop()
         self._task = None
-        self._tell(utterance, match)
+        self._tell(utterance, called)
 
     async def prepare(self) -> None:
         """Have the recogniser load what it needs to know a call by its sound, before the first."""
         silence = np.zeros(tuning.FIRST_WORDS_SAMPLES, np.int16)
         with suppress(ReachyVoiceError):  # a call will tell
-            await self._sounds_called(silence, Work(Priority.SPECULATIVE))
+            await self._called("", silence, Work(Priority.SPECULATIVE))
 
-    async def _sounds_called(self, pcm: Pcm, work: Work) -> bool:
+    async def _called(self, text: str, pcm: Pcm, work: Work) -> bool:
+        """Whether the sound, transcribed as ``text``, begins with a call. If other words come
+        first, or no call is written, the sound decides where the recogniser can tell."""
         stt = self._context.stages.stt
-        return isinstance(stt, PhraseStage) and any(
-            [await stt.begins_with(pcm, call, work) for call in self._calls.texts]
-        )
+        found, before = self._calls.found(text) or ("", "")
+        if found and not before:
+            return True
+        for call in self._calls.texts:
+            begins = None
+            if isinstance(stt, PhraseStage):
+                begins = await stt.begins_with(pcm, call, before if call == found else "", work)
+            if call == found if begins is None else begins:
+                return True
+        return False

@@ -35,7 +35,7 @@ from pipeline.items import FunctionCallItem
 from pipeline.settings import Sector, Wake
 from pipeline.waking import tuning
 from pipeline.waking.calls import Calls
-from pipeline.waking.first_words import CallMatch, FirstWords
+from pipeline.waking.first_words import FirstWords
 from pipeline.waking.gate import NOT_CALLED, SleepUtterance, WakeGate, WakingCall
 
 DEFAULT_CALLS = ("Hey Reachy",)
@@ -75,8 +75,8 @@ class Waking:
         reads = settings.mode == "word" and wake_word is None
         self._words = FirstWords(context, listener, self._calls, self._judge) if reads else None
         self._gate = WakeGate(wakefulness, settings.follow_up_s, reads)
-        self._misheard_at: int | None = None
-        """Where the newest call began, if its words were misheard or are not known."""
+        self._called_at: int | None = None
+        """Where the newest call began."""
         self._noticed_at = 0
         """Where a wake word model noticed the newest call."""
         self._heard_to = 0
@@ -156,7 +156,7 @@ class Waking:
         if self._stream and self._stream.called(self._listener.read(heard_to, self._heard_to)):
             call = self._gate.call_at(self._heard_to)
             if call.signals and isinstance(start := call.signals[0], TurnStart):
-                self._misheard_at, self._noticed_at = start.start, self._heard_to
+                self._called_at, self._noticed_at = start.start, self._heard_to
             self._awake("word", call)
             return
         if any(isinstance(signal, TurnEnd) for signal in signals):
@@ -175,9 +175,9 @@ class Waking:
             self._gate.hear(ended)
             self._listener.forget_speaker()
 
-    def _judge(self, utterance: SleepUtterance, match: CallMatch | None) -> None:
-        if match:
-            self._misheard_at = utterance.start if match == "sound" else None
+    def _judge(self, utterance: SleepUtterance, called: bool) -> None:
+        if called:
+            self._called_at = utterance.start
             self._awake("word", self._gate.call(utterance))
         elif self._words:
             self._gate.dismiss(utterance)
@@ -189,7 +189,7 @@ class Waking:
         """``words``, spoken from sample ``onset`` to ``end``; without text if they are no turn: a
         farewell; a bare call, unless it ``cuts`` an answer off; or speech from elsewhere by someone
         who has not called."""
-        if words.text and onset == self._misheard_at:
+        if words.text and onset == self._called_at:
             bare = end <= self._noticed_at + tuning.CALL_FADES_SAMPLES
             text = self._calls.texts[0] if bare else self._calls.corrected(words.text)
             words = replace(words, text=text)

@@ -110,10 +110,13 @@ class WorkerStt(_WorkerStage):
     async def open(self, language: str, partials: bool, work: Work) -> _Utterance:
         return _Utterance(await self._worker.engine.open("open", language, partials, work=work))
 
-    async def begins_with(self, pcm: Pcm, phrase: str, work: Work) -> bool:
+    async def begins_with(self, pcm: Pcm, phrase: str, before: str, work: Work) -> bool | None:
         if not self._worker.known.hears_phrases:
-            return False
-        return bool(await self._worker.engine.call("begins_with", pcm, phrase, work=work))
+            return None
+        begins: bool | None = await self._worker.engine.call(
+            "begins_with", pcm, phrase, before, work=work
+        )
+        return begins
 
 
 class WorkerSpeaker(_WorkerStage):
