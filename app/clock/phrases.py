@@ -10,7 +10,6 @@ from functools import cache
 from math import inf
 
 from app.clock.notation import Notation, any_of, entries, plain
-from app.clock.timers import LONGEST_S
 from app.clock.times import TimePatterns, Usual
 from pipeline.waking.calls import Calls
 
@@ -18,6 +17,8 @@ Call = tuple[str, str]
 """The tool and its arguments, as JSON."""
 Tokens = list[tuple[str, str]]
 """Each word, as the user said it and with digits."""
+LONGEST_LENGTH_S = 7 * 86_400.0
+"""Of a timer or reminder; "an alarm for 1900 hours" is a time of day."""
 MOST_CHARS = 300
 MOST_TOGETHER = 8
 """Most messages in a row that may be one request."""
@@ -122,7 +123,7 @@ class Phrases:
         arguments: dict[str, object] = {"kind": kind} if name == "cancel_timer" else {}
         if length := groups.get("length"):
             seconds = self._seconds(length)
-            if seconds is None or seconds > LONGEST_S:
+            if seconds is None or seconds > LONGEST_LENGTH_S:
                 return None
             arguments["seconds"] = seconds
         if groups.get("text") and self._times_in(match.string[match.start("text") :], length) > 1:

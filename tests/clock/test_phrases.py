@@ -82,6 +82,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Set a timer for 99999999999999999 hours.": UNCLEAR,
         "Set a timer for my grandmother's birthday": UNCLEAR,
         "Set an alarm for twenty-six o'clock": UNCLEAR,
+        "Set an alarm for 1900 hours": alarm("19:00", 28),
+        "Set a timer for 200 hours": UNCLEAR,
         "What time is it in Tokyo?": None,
         "What is a timer?": None,
         "Tell me about the time when you were young": None,
