@@ -239,6 +239,7 @@ def measure_cost(engine: str) -> dict[str, object]:
     talk = np.concatenate([part for signal in spoken for part in (signal, gap)])
     talk = talk + room_tone(len(talk), rng)
     result: dict[str, object] = {"engine": engine}
+    hearing.called(silence)  # loads what it needs
     for name, sound in (("silence", silence), ("speech", talk)):
         hearing.stt.busy_s, hearing.stt.passes = 0.0, 0
         microphone, bus = SleepScene(sound), Bus()
