@@ -6,6 +6,8 @@ reads a clock.
 
 from __future__ import annotations
 
+import io
+import wave
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -149,6 +151,15 @@ def pcm_from_bytes(data: bytes) -> Pcm:
 
 def pcm_to_bytes(pcm: Pcm) -> bytes:
     return pcm.astype("<i2", copy=False).tobytes()
+
+
+def wav(pcm: Pcm, rate: int, channels: int = 1) -> bytes:
+    """A WAV file; samples of several channels alternate."""
+    content = io.BytesIO()
+    with wave.open(content, "wb") as file:
+        file.setparams((channels, 2, rate, 0, "NONE", ""))
+        file.writeframes(pcm_to_bytes(pcm))
+    return content.getvalue()
 
 
 def to_float(pcm: Pcm) -> NDArray[np.float32]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
-import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from app.models.memory_room import has_room
 from app.models.weights import WeightsCache
 from app.settings.load import profile_names
 from app.settings.model import Settings
-from pipeline.audio import Pcm
+from pipeline.audio import wav
 from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.registry import (
     CORE,
@@ -98,7 +96,7 @@ class Choices:
             tts = self._assistant.stages.tts
             request = SpeechRequest(SENTENCE, voice)
             pieces = [pcm async for pcm in tts.synthesize(request, Work())]
-            return _wav(np.concatenate(pieces), tts.rate)
+            return wav(np.concatenate(pieces), tts.rate)
         if not await asyncio.to_thread(has_room, self._cache, Kind.TTS, settings.tts):
             raise EngineError(
                 "This voice cannot be tried beside the one in use",
@@ -112,7 +110,7 @@ class Choices:
             ((pcm, rate),) = await synthesize_alone(settings, self._cache, [SENTENCE])
         except* ReachyVoiceError as errors:
             raise first_error(errors) from None
-        return _wav(pcm, rate)
+        return wav(pcm, rate)
 
     def _settings(self, profile: str) -> Settings:
         """Takes names of profiles only: a path would let a page read files."""
@@ -175,11 +173,3 @@ def _key(kind: Kind, options: EngineOptions) -> tuple[Any, ...]:
 
 def _text(value: SecretStr | Path) -> str:
     return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-
-
-def _wav(pcm: Pcm, rate: int) -> bytes:
-    sound = io.BytesIO()
-    with wave.open(sound, "wb") as file:
-        file.setparams((1, 2, rate, 0, "NONE", ""))
-        file.writeframes(pcm.tobytes())
-    return sound.getvalue()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import wave
 from pathlib import Path
 
 import numpy as np
 import soxr
 
-from pipeline.audio import Pcm, pcm_to_bytes
+from pipeline.audio import Pcm, wav
 from pipeline.recording.plain import RecordingError
 from pipeline.recording.writing import WAV_HEADER_BYTES
 
@@ -30,11 +28,7 @@ def excerpt(folder: Path, start_s: float, end_s: float) -> bytes:
                 pcm = soxr.resample(pcm, rate, EXCERPT_RATE)
             # After a change of rate the session goes on in another file, and the first is silent.
             stereo[: len(pcm), channel] |= pcm[: len(stereo)]
-    file = io.BytesIO()
-    with wave.open(file, "wb") as wav:
-        wav.setparams((2, 2, EXCERPT_RATE, 0, "NONE", ""))
-        wav.writeframes(pcm_to_bytes(stereo.reshape(-1)))
-    return file.getvalue()
+    return wav(stereo.reshape(-1), EXCERPT_RATE, channels=2)
 
 
 def _samples(path: Path, start: int, count: int) -> Pcm:

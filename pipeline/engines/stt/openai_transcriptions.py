@@ -7,9 +7,7 @@ passes, and off unless an interval is set.
 
 from __future__ import annotations
 
-import io
 import json
-import wave
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Literal
@@ -17,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
-from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, pcm_to_bytes
+from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, wav
 from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.failures import complaint, garbled, refusal
 from pipeline.engines.by_url.options import UrlOptions
@@ -71,7 +69,8 @@ class UrlStt(UrlEngine):
             }
         )
         texts = {key: _field(value) for key, value in fields.items()}
-        body = form_body(texts, wav(pcm, LISTEN_RATE), "speech.wav", "audio/wav")
+        sound = np.pad(pcm, (0, max(0, MIN_SAMPLES - len(pcm))))
+        body = form_body(texts, wav(sound, LISTEN_RATE), "speech.wav", "audio/wav")
         place = self.place
         async with self.endpoint.ask("audio/transcriptions", body, work) as exchange:
             content = await exchange.body()
@@ -125,15 +124,6 @@ class UrlUtterance:
         self._pieces = [whole]
         self._text = await self._stt.transcribe(whole, self._language, work)
         self._read_samples = len(whole)
-
-
-def wav(pcm: Pcm, rate: int) -> bytes:
-    """A WAV file of 16-bit mono samples, padded with silence to ``MIN_SAMPLES``."""
-    content = io.BytesIO()
-    with wave.open(content, "wb") as file:
-        file.setparams((1, 2, rate, 0, "NONE", ""))
-        file.writeframes(pcm_to_bytes(np.pad(pcm, (0, max(0, MIN_SAMPLES - len(pcm))))))
-    return content.getvalue()
 
 
 def _text(answer: Any) -> str | None:
