@@ -12,8 +12,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
 
 from app.access.file import AccessFile, AccessList
 from app.pairing.steps import PairError, PairingStep
@@ -46,15 +44,6 @@ async def test_pairing_allows_configures_and_sees_the_robot_arrive(here: Scene) 
     ]
     # The app pushes transcripts to each client of its ``/rpc``.
     assert "secret" not in json.dumps([str(outcome) for outcome in here.outcomes])
-
-
-async def test_it_would_be_refused_without_the_permission(here: Scene) -> None:
-    """Otherwise the test above would prove nothing."""
-    with pytest.raises(InvalidStatus) as refused:
-        await connect(
-            f"ws://127.0.0.1:{here.port}/v1/realtime", local_addr=(ADDRESS, 0), proxy=None
-        )
-    assert refused.value.response.status_code == 401
 
 
 async def test_a_second_time_changes_nothing(here: Scene) -> None:

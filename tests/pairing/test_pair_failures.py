@@ -161,22 +161,6 @@ async def test_the_server_ends_meanwhile(here: Scene) -> None:
 # --- the way back; the other reasons are in test_pair_way_back.py ------------------------------
 
 
-async def test_the_firewall_is_closed(here: Scene) -> None:
-    blocked = "TimeoutError: timed out during opening handshake"
-    async with fake_robot(Manner(blocked=blocked)) as robot:
-        what, why, fix = await failure(here, robot)
-    assert what == f"The robot's app did not connect to this machine at 127.0.0.1:{here.port}"
-    assert why == f"the app says: {blocked}"
-    assert str(here.port) in fix
-
-
-async def test_the_app_forgets_the_address(here: Scene) -> None:
-    async with fake_robot(Manner(keeps_setting=False)) as robot:
-        _, why, _ = await failure(here, robot)
-    assert why.startswith("the app's connection is now: deployed")
-    assert "The app does not use this server" in here.said(PairingStep.SETTING)
-
-
 async def test_the_app_crashes_when_it_is_set(here: Scene) -> None:
     async with fake_robot(Manner(dies=True)) as robot:
         with pytest.raises(PairError) as failed:

@@ -17,7 +17,7 @@ from tests.support.fake_robot import fake_robot
 
 pytestmark = pytest.mark.machine
 
-HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
 DEEP = b"[" * 500_000
 QUICK_S = 0.3
 
@@ -52,20 +52,18 @@ def robot(port: int) -> RobotAddress:
 @pytest.mark.parametrize(
     ("pieces", "endless", "timeout_s"),
     [
-        ((), b" ", QUICK_S),  # each byte is in time
-        ((), bytes(MAX_BODY_BYTES // 4), 10),
-        ((DEEP,), b"", 10),
+        ((HEAD,), b" ", QUICK_S),  # each byte is in time
+        ((HEAD,), bytes(MAX_BODY_BYTES // 4), 10),
+        ((HEAD, DEEP), b"", 10),
+        ((), b"", 10),
     ],
-    ids=["drips", "endless", "deep"],
+    ids=["drips", "endless", "deep", "nothing"],
 )
 async def test_another_program_at_our_port(
     pieces: tuple[bytes, ...], endless: bytes, timeout_s: float
 ) -> None:
     """For example a streaming camera."""
-    async with (
-        asyncio.timeout(20),
-        answering(HEAD, b"\r\n", *pieces, endless=endless) as port,
-    ):
+    async with asyncio.timeout(20), answering(*pieces, endless=endless) as port:
         with pytest.raises(NoLocalServer, match="cannot use what answers"):
             await require_server("127.0.0.1", port, timeout_s)
         assert await callers("127.0.0.1", port, timeout_s) is None

@@ -42,7 +42,6 @@ class Manner:
     upgrade: int | None = None
     """The HTTP status with which ``/rpc`` refuses."""
     blocked: str | None = None
-    keeps_setting: bool = True
     dies: bool = False
     """The app answers nothing after the setting."""
     needs_restart: bool = False
@@ -162,8 +161,6 @@ class FakeRobot:
     def _configure(self, parameters: dict[str, Any]) -> None:
         if self.manner.dies:
             self.manner.rpc["*"] = "close"
-            return
-        if not self.manner.keeps_setting:
             return
         self.mode = parameters["hf_mode"]
         if self.mode == "local":
