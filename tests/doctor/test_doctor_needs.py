@@ -30,7 +30,7 @@ from app.setup.finding import Check
 from app.setup.needs import Needs, unfit
 from app.setup.place import Place
 from app.setup.stack import locked_versions
-from pipeline.engines.registry import EngineSpec, Kind, engine_spec
+from pipeline.engines.registry import Kind, engine_spec
 from tests.script.test_setup_stack import CUDA, called, do
 from tests.script.test_setup_stack import place as place
 from tests.support.places import ROOT
@@ -200,14 +200,6 @@ def test_an_engine_that_needs_a_gpu_is_reported(environ: dict[str, str]) -> None
 def test_remote_servers_need_nothing_here(environ: dict[str, str]) -> None:
     far = "tts={engine: openai-speech, url: 'http://127.0.0.1:9/v1', voices: [x]}"
     assert needs(environ, far).memory_mb == SERVER_MB + memory_mb(*SMALL, *EMBEDDED[:2])
-
-
-def test_every_heavy_engine_names_an_extra_that_setup_knows() -> None:
-    """Otherwise setup would not install its packages."""
-    for kind, name in ((Kind.STT, "parakeet"), (Kind.TTS, "qwen3-tts")):
-        spec = engine_spec(kind, name)
-        assert isinstance(spec, EngineSpec)
-        assert spec.extra in ("nemo", "qwen")
 
 
 def test_whisper_and_mcp_have_separate_packages(environ: dict[str, str]) -> None:

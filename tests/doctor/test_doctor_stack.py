@@ -308,13 +308,9 @@ def test_the_doctor_works_without_the_stack(
     assert only(checks, "GPU memory").state == "ok"
 
 
-def test_the_suggested_command_installs_the_chosen_engines(tmp_path: Path) -> None:
-    environ = {"XDG_CACHE_HOME": str(tmp_path), "REACHY_VOICE__SERVER__PORT": "0"}
-    checks = doctor.examine(None, ["stt.engine=parakeet", "stt.model_file=/a b"], environ)
+def test_the_suggested_command_installs_the_chosen_engines() -> None:
     setup = doctor_stack.setup_command("my own.yaml", ["a=b c"])
     assert setup == "reachy-voice setup --config 'my own.yaml' --set 'a=b c'"
-    fixes = [check.fix for check in checks if "script/serve" in check.fix]
-    assert all("--set stt.engine=parakeet --set 'stt.model_file=/a b'" in fix for fix in fixes)
 
 
 def test_a_missing_package_of_the_stack_is_not_left_to_pip() -> None:

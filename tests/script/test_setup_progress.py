@@ -201,8 +201,6 @@ def test_other_settings_may_have_another_port(
 
 
 def test_the_server_gets_its_port(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
-    assert at("--lan", "--port", "9000").others == ["--lan", "--port", "9000"]
-    assert at("--port", "9000").settings == [], "they are still the defaults"
     asked: list[str] = []
 
     def ask(place: Place, arguments: list[str]) -> Needs:

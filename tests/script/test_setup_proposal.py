@@ -168,11 +168,10 @@ def test_nobody_is_asked_without_a_terminal(checkout: Checkout) -> None:
     assert checkout.served()
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--config", "cpu"), ("--set", "server.port=0"), ("--plan",)]
-)
-def test_nobody_is_asked_after_a_choice(checkout: Checkout, arguments: tuple[str, ...]) -> None:
-    code, shown = checkout.serve(b"", *arguments)
+@pytest.mark.parametrize("choice", ["--config cpu", "--set server.port=0", "--plan", ""])
+def test_nobody_is_asked_after_a_choice(checkout: Checkout, choice: str) -> None:
+    checkout.env |= {} if choice else {"REACHY_VOICE__TTS__ENGINE": "espeak-ng"}
+    code, shown = checkout.serve(b"", *choice.split())
     assert code == 0, shown
     assert "Take it?" not in shown
     assert not checkout.owners.exists()
@@ -198,8 +197,3 @@ def test_the_text_sums_downloads_and_compile_time() -> None:
     offer = proposal.Proposal(**OFFER, file="")
     text = offer.text([Fetch("weights", "a hub", 1500, 1500), Fetch("llama", "pip", 77, 130, 240)])
     assert "1.6 GB, about 9 minutes" in text
-
-
-def test_a_chosen_environment_is_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", sys.__stdin__)
-    assert not proposal.may_ask([], {"REACHY_VOICE__TTS__ENGINE": "espeak-ng"})
