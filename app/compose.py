@@ -267,7 +267,7 @@ def _heard_languages(settings: Settings, known: Container[str]) -> Sequence[str]
 
 def described(options: EngineOptions) -> str:
     """An engine and its weights, for display."""
-    detail = getattr(options, "weights", None) or getattr(options, "url", None)
+    detail = options.weights_name or getattr(options, "url", None)
     return f"{options.engine} ({detail})" if detail else options.engine
 
 

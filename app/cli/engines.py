@@ -8,7 +8,6 @@ import typer
 
 from app.cli.models import open_cache
 from app.cli.options import ConfigOption, SetOption
-from app.models.engine_set import weights_of
 from app.settings.load import load_settings
 from pipeline.engines.contract_check import faults
 from pipeline.engines.registry import EngineSpec, Kind, engine_names, engine_spec
@@ -37,7 +36,7 @@ def check(
         sets = (f"{spec.kind}.engine={name}", *(overrides or ()))
         settings = load_settings(config, sets).settings
         options = settings.engine(spec.kind)
-        engine, _ = build_engine(spec, options, weights_of(options, open_cache(settings)))
+        engine, _ = build_engine(spec, options, open_cache(settings).of(options))
         if wrong := list(faults(spec.kind, engine)):
             raise EngineError(
                 f"The {spec.kind} engine {name!r} does not keep its contract",

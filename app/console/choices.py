@@ -82,7 +82,7 @@ class Choices:
         pairs = [pair for pair in self._engines(profile) if only in (None, pair[0])]
         for kind, each in pairs:
             require_modules(engine_spec(kind, each.engine))
-        names = [name for _, each in pairs if (name := getattr(each, "weights", None))]
+        names = [name for _, each in pairs if (name := each.weights_name)]
         return self._cache.missing(names), [
             f"{kind}={json.dumps(each.model_dump(), ensure_ascii=False, default=_text)}"
             for kind, each in pairs
@@ -131,7 +131,7 @@ class Choices:
 
     def _row(self, kind: Kind, options: EngineOptions, gpus: Gpus) -> dict[str, Any]:
         spec = engine_spec(kind, options.engine)
-        name = getattr(options, "weights", None)
+        name = options.weights_name
         entry = self._cache.catalogue[name] if name else None
         running = _key(kind, options) == _key(kind, self._assistant.settings.engine(kind))
         row = {

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from app.models.catalogue import Catalogue
 from app.settings.languages import read_notices
 from app.settings.load import FILES, config_dir
 from app.settings.model import ConversationSettings, Settings
-from pipeline.engines.registry import Kind
+from pipeline.engines.registry import EngineOptions, Kind
 from pipeline.spoken.language import language_of
 from pipeline.spoken.sounds import sounds_of
 
@@ -26,7 +25,7 @@ def choice_warnings(settings: Settings, catalogue: Catalogue) -> Iterator[str]:
     for kind in Kind:
         yield from _absent_files(settings, kind, catalogue)
     tts = settings.tts
-    weights = str(getattr(tts, "weights", None) or "")
+    weights = tts.weights_name or ""
     # The engine would ask the model itself, but it is not loaded here.
     if getattr(tts, "instruct", "") and tts.engine == "qwen3-tts" and "0.6b" in weights:
         yield (
@@ -37,7 +36,7 @@ def choice_warnings(settings: Settings, catalogue: Catalogue) -> Iterator[str]:
 
 def _absent_files(settings: Settings, kind: Kind, catalogue: Catalogue) -> Iterator[str]:
     options = settings.engine(kind)
-    weights = getattr(options, "weights", None)
+    weights = options.weights_name
     entry = catalogue.entries.get(weights) if weights else None
     names = [file.local_name for file in entry.files] if entry else []
     named = [(key, getattr(options, key, None)) for key in FILES]
@@ -112,9 +111,9 @@ def _english_sentences(conversation: ConversationSettings) -> list[str]:
     ]
 
 
-def known_languages(options: Any, catalogue: Catalogue) -> Sequence[str]:
+def known_languages(options: EngineOptions, catalogue: Catalogue) -> Sequence[str]:
     """Languages (ISO 639-1) that an engine with these options hears or speaks; empty: unknown."""
-    name = getattr(options, "weights", None)
+    name = options.weights_name
     entry = catalogue.entries.get(name) if name else None
     return tuple(getattr(options, "languages", ())) or (entry.languages if entry else ())
 

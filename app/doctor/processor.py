@@ -38,13 +38,13 @@ def check_trials(settings: Settings, cache: WeightsCache) -> Iterator[Check]:
         spec = engine_spec(kind, options.engine)
         if not isinstance(spec, EngineSpec) or (options.run_in or spec.run_in) == "process":
             continue
-        name = getattr(options, "weights", None)
+        name = options.weights_name
         part = f"{spec.kind}-{spec.name}"
         if ran.has(part, spec.modules) or cache.missing([name] if name else []):
             continue
         if not has_room(cache, kind, options):
             continue
-        trial = ProcessWorker(spec, options, cache.path(name) if name else None)
+        trial = ProcessWorker(spec, options, cache.of(options))
         try:
             asyncio.run(trial.run(trial.close))
         except EngineCrashed as error:

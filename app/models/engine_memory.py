@@ -142,7 +142,7 @@ class EngineMemory:
         self.spec = spec
         self.options: Any = options
         self.gpu = gpu
-        name = getattr(options, "weights", None)
+        name = options.weights_name
         self.entry: Entry | None = catalogue[name] if name else None
         self.name = self._own.name if self._own else name or spec.name
 

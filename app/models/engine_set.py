@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from app.models.judged_engine import JudgedEngine
@@ -290,17 +289,11 @@ def build_engine(options: EngineOptions, kind: Kind, cache: WeightsCache, pool: 
     if isinstance(spec, UrlEngineSpec):
         engine: UrlEngine = spec.build(options, pool)
         return engine
-    weights = weights_of(options, cache)
+    weights = cache.of(options)
     ran = RanHere(cache.directory)
     if options.batched:
         return BatchedWorker(spec, options, weights, ran=ran)
     return worker_for(spec, _with_directory(options, cache), weights, ran)
-
-
-def weights_of(options: EngineOptions, cache: WeightsCache) -> Path | None:
-    """The folder of an engine's weights, if it has any. Raises ``WeightsError``."""
-    name = getattr(options, "weights", None)
-    return cache.path(name) if name else None
 
 
 def _with_directory(options: EngineOptions, cache: WeightsCache) -> EngineOptions:

@@ -118,7 +118,7 @@ class ModelFile:
 def model_files(options: EngineOptions, cache: WeightsCache) -> list[ModelFile]:
     """The files of an engine that deltas can update; a GGUF in parts has none, as its parts only
     fit each other."""
-    own, name = getattr(options, "model_file", None), getattr(options, "weights", None)
+    own, name = getattr(options, "model_file", None), options.weights_name
     if own and Path(own).expanduser().is_absolute():
         paths = [Path(own).expanduser()]
         return [ModelFile(path) for path in paths if path.is_file() and not PART.search(path.name)]

@@ -16,6 +16,7 @@ from typing import Literal
 from app.file_lock import locked
 from app.models.catalogue import Catalogue
 from app.models.download import WrongContent, check_file
+from pipeline.engines.registry import EngineOptions
 from pipeline.errors import WeightsError
 
 State = Literal["present", "absent", "damaged"]
@@ -38,6 +39,10 @@ class WeightsCache:
         if (state := self.state(name)) != "present":
             raise _not_here([name], state)
         return self.home(name)
+
+    def of(self, options: EngineOptions) -> Path | None:
+        """``path`` of an engine's weights, if it has any."""
+        return self.path(options.weights_name) if options.weights_name else None
 
     def state(self, name: str) -> State:
         """A cheap check: do all files exist with the right size?"""

@@ -17,7 +17,6 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from app.models.download import sha256_of
-from app.models.engine_set import weights_of
 from app.models.weights import WeightsCache
 from app.owner_file import OTHERS_MAY_READ, OTHERS_MAY_WRITE, OwnerFile, plain_name, same_name
 from pipeline.engines.contract import Embedding
@@ -131,7 +130,7 @@ class PeopleFile(OwnerFile[PeopleList]):
 
 def model_digest(options: EngineOptions, cache: WeightsCache) -> str:
     """Names the speaker engine and the content of its weights. Blocks. Raises ``WeightsError``."""
-    weights = weights_of(options, cache)
+    weights = cache.of(options)
     paths = sorted(weights.iterdir()) if weights else []
     parts = [options.engine, *(sha256_of(path) for path in paths if path.is_file())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -404,7 +404,7 @@ class Settings(Section):
 
 
 def _weights(engines: Iterable[EngineOptions]) -> list[str]:
-    names = (getattr(options, "weights", None) for options in engines)
+    names = (options.weights_name for options in engines)
     return list(dict.fromkeys(name for name in names if name))
 
 

@@ -69,9 +69,8 @@ def score_windows(pcm: Pcm, settings: Settings) -> SilentRoom:
     options = settings.engine(Kind.VAD)
     spec = engine_spec(Kind.VAD, options.engine)
     require_modules(spec)
-    weights = getattr(options, "weights", None)
     cache = WeightsCache(settings.paths.cache(os.environ))
-    vad = spec.build(options, cache.path(weights) if weights else None)
+    vad = spec.build(options, cache.of(options))
     stream, size = vad.open(), vad.window_samples
     starts = range(0, len(pcm) - size + 1, size)
     frames = [AudioFrame(pcm[at : at + size], LISTEN_RATE, at) for at in starts]

@@ -28,9 +28,9 @@ STEP = LISTEN_RATE // 50
 def _engine(args: argparse.Namespace, kind: Kind, report: Report, build: Callable[..., Any]) -> Any:
     """The profile's engine; reports how long it took to load."""
     options = load_settings(str(settings_file(args))).settings.engine(kind)
-    name = getattr(options, "weights", None)
-    weights = cache(args).path(name) if name else None
-    report.note("weights", name or f"made: {getattr(options, 'model_file', '') or args.voice}")
+    made = f"made: {getattr(options, 'model_file', '') or args.voice}"
+    report.note("weights", options.weights_name or made)
+    weights = cache(args).of(options)
     seconds, engine = timed(lambda: build(options, weights))
     report.figure("load", "s", seconds)
     return engine

@@ -220,15 +220,10 @@ class Ears:
         if hasattr(options, "saved_prefix_mb"):
             # Never write to the server's own files.
             options = options.model_copy(update={"saved_prefix_mb": 0})
-        name = getattr(options, "weights", None)
         spec = engine_spec(kind, options.engine)
         if isinstance(spec, UrlEngineSpec):
             raise ValueError(f"{kind} {options.engine} has no digest of its own")
-        return (
-            spec,
-            options,
-            self._weights.path(name) if name else None,
-        )
+        return spec, options, self._weights.of(options)
 
 
 def open_memo(settings: Settings) -> Memo:

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from app.models.engine_set import weights_of
 from app.settings.load import load_settings
 from benchmarks.harness.program import arguments, keep, weights_cache
 from benchmarks.speakers.corpus import Speakers, speakers
@@ -67,7 +66,7 @@ def chosen(config: str | None, sets: tuple[str, ...]) -> Embed:
     options = load_settings(config, sets).settings.engine(Kind.SPEAKER)
     spec = engine_spec(Kind.SPEAKER, options.engine)
     assert isinstance(spec, EngineSpec)
-    engine = spec.build(options, weights_of(options, weights_cache()))
+    engine = spec.build(options, weights_cache().of(options))
     return lambda pcm: engine.embed(pcm, NEVER)
 
 

@@ -51,6 +51,11 @@ class EngineOptions(BaseModel):
     """Where the engine runs; unset: where its author recommends."""
 
     @property
+    def weights_name(self) -> str | None:
+        """Its weights in the catalogue, if it has any there."""
+        return getattr(self, "weights", None)
+
+    @property
     def judge(self) -> EngineOptions | None:
         """Options of the local model that judges whether words are complete, for an LLM that cannot
         (``llm.judged``)."""

@@ -61,7 +61,7 @@ def test_all_profiles_are_shipped() -> None:
 def test_the_weights_of_a_profile_are_in_the_catalogue(name: str) -> None:
     settings = load_settings(name, environ={}).settings
     for kind in Kind:
-        if weights := getattr(settings.engine(kind), "weights", None):
+        if weights := settings.engine(kind).weights_name:
             entry = CATALOGUE[weights]
             assert entry.kind == kind
             assert all(file.size and file.sha256 for file in entry.files)
