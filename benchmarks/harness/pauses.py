@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,8 @@ from app.settings.model import Settings
 from benchmarks.harness.ears import Ears
 from benchmarks.harness.scene import RecordedTurn, ScenePause
 from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm
-from pipeline.conversation.prompt import prompt
 from pipeline.engines.vad.silero import WINDOW_SAMPLES
 from pipeline.hearing.turn_taker import TurnPause, TurnResume, TurnStart, TurnTaker
-from pipeline.items import MessageItem, TextPart
-from pipeline.messages import Message
 from pipeline.settings import Endpointing
 
 AFTER_S = 4.0
@@ -51,43 +48,23 @@ class VadPause:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One pause with all its features. Times in ms; silence counts from the VAD's end of speech
+    """One pause with its features. Times in ms; silence counts from the VAD's end of speech
     (``heard_end``, a sample index of the scene).
 
     ``lag_ms``: from the labelled end of speech to ``heard_end``. ``pause_ms``: labelled length,
-    ``None`` at an end. ``resumed_ms``: silence until the VAD hears speech resume. ``nth``: how many
-    earlier pauses have the same label. ``audio``: the turn detector's probability, by the ms of
-    silence that it heard. ``text``: the transcript at the first silent frames. ``complete``: the
-    language model's probability that these words are complete.
+    ``None`` at an end. ``resumed_ms``: silence until the VAD hears speech resume. ``audio``: the
+    turn detector's probability, by the ms of silence that it heard. ``text``: the transcript at the
+    first silent frames.
     """
 
     scene: str
-    part: str
-    real: bool
-    source: str
-    speaker: str
-    group: str
-    kind: str
-    said: str
-    said_by: str
-    asked: str
-    snr_db: float | None
-    rt60_s: float | None
-    stretched: bool
     label: Label
-    pause_kind: str
     pause_ms: float | None
     heard_end: int
     lag_ms: float | None
     resumed_ms: float | None
-    nth: int
-    turn_ms: float
-    speech_ms: float
-    own_pauses_ms: tuple[int, ...]
     audio: dict[int, float]
     text: str
-    complete: float | None
-    vad: tuple[float, ...]
 
 
 def samples(ms: float) -> int:
@@ -162,96 +139,34 @@ def label_of(scene: RecordedTurn, silence: VadPause) -> ScenePause | Literal["en
 
 def sites(
     scene: RecordedTurn, ears: Ears, settings: Settings, silences_ms: Sequence[int]
-) -> list[Site]:
+) -> Iterator[Site]:
     """Every pause of ``scene``, in order."""
     pcm = with_tail(scene)
     scores = ears.speech_scores(pcm)
-    result: list[Site] = []
-    own: list[int] = []
-    resumed_at = 0
     for silence in silences(pcm, scores, settings.endpointing, scene.end):
-        match = label_of(scene, silence)
-        at = silence.start // WINDOW_SAMPLES
-        text = ears.transcribe(pcm[silence.turn_start : silence.noticed])
-        messages = _prompt(settings.conversation.instructions, scene.asked, text)
-        site = Site(
-            **_of_scene(scene),
-            **_of_label(scene, silence, match, result),
-            resumed_ms=_between(silence.start, silence.resumed),
-            turn_ms=milliseconds(silence.start - silence.turn_start),
-            speech_ms=milliseconds(silence.start - max(resumed_at, silence.turn_start)),
-            own_pauses_ms=tuple(own),
-            audio=_audio(pcm, silence, ears, silences_ms),
-            text=text,
-            complete=ears.words_complete(messages) if text else None,
-            vad=tuple(float(score) for score in scores[max(0, at - 4) : at + 6]),
+        label, pause_ms, spoken_to = _label(scene, silence)
+        resumed = silence.resumed
+        yield Site(
+            scene.id,
+            label,
+            pause_ms,
+            silence.start,
+            None if spoken_to is None else milliseconds(silence.start - spoken_to),
+            None if resumed is None else milliseconds(resumed - silence.start),
+            _audio(pcm, silence, ears, silences_ms),
+            ears.transcribe(pcm[silence.turn_start : silence.noticed]),
         )
-        result.append(site)
-        if silence.resumed is not None:
-            own.append(round(milliseconds(silence.resumed - silence.start)))
-            resumed_at = silence.resumed
-    return result
 
 
-def _prompt(instructions: str, robot_text: str, user_text: str) -> list[Message]:
-    """The conversation in a session if the user has said only ``user_text``."""
-    question = [MessageItem("", "assistant", (TextPart(robot_text),))] if robot_text else []
-    return prompt(instructions, [*question, MessageItem("", "user", (TextPart(user_text),))])
-
-
-def _of_scene(scene: RecordedTurn) -> dict[str, Any]:
-    return {
-        "scene": scene.id,
-        "part": scene.part,
-        "real": scene.real,
-        "source": scene.source,
-        "speaker": scene.speaker,
-        "group": group_of(scene),
-        "kind": scene.kind,
-        "said": scene.text,
-        "said_by": scene.text_by,
-        "asked": scene.asked,
-        "snr_db": scene.snr_db,
-        "rt60_s": scene.rt60_s,
-        "stretched": scene.stretched,
-    }
-
-
-def _of_label(
-    scene: RecordedTurn,
-    silence: VadPause,
-    match: ScenePause | Literal["end"] | None,
-    before: list[Site],
-) -> dict[str, Any]:
-    label: Label
+def _label(scene: RecordedTurn, silence: VadPause) -> tuple[Label, float | None, int | None]:
+    """The label of a silence, the labelled length in ms, and the labelled end of speech."""
+    match = label_of(scene, silence)
     if match == "end":
-        label, kind, spoken_to, length = "end", "", scene.end, None
-    elif match is None:
-        label, kind, spoken_to, length = "unlabelled", "", None, None
-    else:
-        label = "sentence" if match.kind == "sentence" else "inner"
-        kind, spoken_to, length = match.kind, match.start, match.seconds * 1000
-    lag_ms = None if spoken_to is None else milliseconds(silence.start - spoken_to)
-    place = None if spoken_to is None else (label, spoken_to)
-    nth = sum(1 for site in before if place and _place(site) == place)
-    return {
-        "label": label,
-        "pause_kind": kind,
-        "pause_ms": length,
-        "heard_end": silence.start,
-        "lag_ms": lag_ms,
-        "nth": nth,
-    }
-
-
-def _place(site: Site) -> tuple[Label, int] | None:
-    if site.lag_ms is None:
-        return None
-    return site.label, site.heard_end - samples(site.lag_ms)
-
-
-def _between(start: int, end: int | None) -> float | None:
-    return None if end is None else milliseconds(end - start)
+        return "end", None, scene.end
+    if match is None:
+        return "unlabelled", None, None
+    label: Label = "sentence" if match.kind == "sentence" else "inner"
+    return label, match.seconds * 1000, match.start
 
 
 def _audio(pcm: Pcm, silence: VadPause, ears: Ears, silences_ms: Sequence[int]) -> dict[int, float]:
