@@ -43,16 +43,23 @@ import numpy as np
 from app.settings.load import load_settings
 from benchmarks.echo.scenes import RobotVoices, say_all
 from benchmarks.harness.acoustics import to_pcm
-from benchmarks.harness.onsets import turns_in
 from benchmarks.harness.program import arguments, keep, weights
 from benchmarks.harness.rooms import draw_room
 from benchmarks.harness.statistics import Bootstrap, Estimate
+from benchmarks.harness.virtual_engines import InlineVad
 from benchmarks.room.play import OTHERS_TAIL_S, Case, Outcome, Part, play_all
 from benchmarks.room.sounds import SOUNDS, SPOKEN, Home, Sound
 from benchmarks.turns.people import Packages
-from pipeline.audio import LISTEN_RATE
+from pipeline.audio import LISTEN_RATE, Pcm
+from pipeline.echo.sent import ClientEcho
+from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.errors import ReachyVoiceError
+from pipeline.hearing.client_echo import EchoHearing
+from pipeline.hearing.listening import Listener
+from pipeline.hearing.turn_taker import TurnPause
+from pipeline.settings import Echo
+from reachy_voice.testing import ScriptedLlm, ScriptedStt, ScriptedTts, ScriptedTurn
 
 PARTS: tuple[Part, ...] = get_args(Part)
 ALONE: tuple[tuple[Sound, int], ...] = (
@@ -68,6 +75,7 @@ WORDS_IN_ALL = 200
 BATCH = 10
 """How many scenes a process plays before their results are saved."""
 IN_TIME_MS = 1500
+HEARD_S = 120
 
 
 def cases(parts: Sequence[Part], sounds: Sequence[Sound], n: int, minutes: int) -> Iterator[Case]:
@@ -86,15 +94,24 @@ def cases(parts: Sequence[Part], sounds: Sequence[Sound], n: int, minutes: int) 
                 yield Case(part, sound, db, number)
 
 
-def hearing_ms(home: Home, seconds: float = 120.0) -> float:
+def hearing_ms(home: Home) -> float:
     """Processor time, in ms, of hearing one second of people talking."""
-    vad = build(SileroOptions(), weights("silero-vad"))
     rng = np.random.default_rng(3)
-    count = round(seconds * LISTEN_RATE)
-    pcm = to_pcm(home.at_mic("television", draw_room(rng), count, rng))
+    pcm = to_pcm(home.at_mic("television", draw_room(rng), HEARD_S * LISTEN_RATE, rng))
+    vad = InlineVad(build(SileroOptions(), weights("silero-vad")))
+    stages = Stages(vad, ScriptedTurn(), ScriptedStt(), ScriptedLlm(), ScriptedTts())
     began = time.process_time()
-    asyncio.run(turns_in(pcm, vad, load_settings(None).settings.endpointing))
-    return round((time.process_time() - began) * 1000 / seconds, 2)
+    asyncio.run(_hear(pcm, stages))
+    return round((time.process_time() - began) * 1000 / HEARD_S, 2)
+
+
+async def _hear(pcm: Pcm, stages: Stages) -> None:
+    hearing = EchoHearing(ClientEcho(stages.vad.window_samples), Echo())
+    endpointing = load_settings(None).settings.endpointing
+    listener = Listener(stages, hearing, endpointing)
+    async for signals in listener.hear(pcm):
+        if any(isinstance(signal, TurnPause) for signal in signals):
+            listener.judge(endpointing.unsure_wait_ms)
 
 
 # --- figures -----------------------------------------------------------------------------------

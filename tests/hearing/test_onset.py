@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -15,23 +16,26 @@ from numpy.typing import NDArray
 
 from benchmarks.harness.acoustics import noise
 from benchmarks.harness.heard_speech import bounds
-from benchmarks.harness.onsets import OnsetScene, fixed_padding_only, outcome, play, turns_in
+from benchmarks.harness.virtual_engines import InlineVad
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm, Resampler
-from pipeline.commands import MAX_PREFIX_PADDING_MS, ClearAudio, CreateResponse
+from pipeline.commands import MAX_PREFIX_PADDING_MS, AppendAudio, ClearAudio, CreateResponse
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.engines.stt.moonshine import MoonshineOptions
 from pipeline.engines.stt.moonshine import build as build_moonshine
+from pipeline.engines.vad.noise import SecondOpinion
 from pipeline.engines.vad.silero import SileroOptions, SileroVad, build
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped
 from pipeline.hearing.client_echo import EchoHearing
 from pipeline.hearing.listening import Listener
+from pipeline.hearing.onset import RecentScores
 from pipeline.hearing.tuning import GAP_MS, MAX_BACK_MS
 from pipeline.hearing.turn_taker import TurnEnd, TurnStart, TurnTaker
 from pipeline.settings import Echo, Endpointing
 from pipeline.work import Work
 from reachy_voice.testing import (
+    AT_ONCE,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
@@ -332,7 +336,10 @@ def test_a_short_first_word_that_silero_does_not_count_is_kept(vad: SileroVad, s
     voice = np.concatenate((np.zeros(LISTEN_RATE), word, np.zeros(400 * 16), rest))
     mixed = voice + pink(len(voice), seed) * np.sqrt(np.mean(rest.astype(float) ** 2))
     pcm = np.clip(mixed, -32768, 32767).astype(np.int16)
-    with fixed_padding_only():
+    with (
+        patch.object(RecentScores, "beginning", lambda recent, noticed, threshold: noticed),
+        patch.object(SecondOpinion, "together", lambda opinion, plain, *others: plain),
+    ):
         alone = started_at(vad, pcm)
     assert alone is None or alone - 300 * 16 > LISTEN_RATE, "padding alone would not reach it"
     started = started_at(vad, pcm)
@@ -352,28 +359,24 @@ def test_speech_over_the_robot_is_recognised_from_the_first_phoneme(
     room = np.random.default_rng(3).normal(0, 10, len(voice) + 4 * LISTEN_RATE)
     room[2 * LISTEN_RATE : 2 * LISTEN_RATE + len(voice)] += voice
     pcm = np.clip(room, -32768, 32767).astype(np.int16)
-    starts = []
-    for playing in (True, False):
-        spoken = OnsetScene(pcm, 2 * LISTEN_RATE, 2 * LISTEN_RATE + len(voice), playing)
-        log = run_virtual(play(spoken, vad, Endpointing()))
-        assert playing == any(at < 2 and isinstance(event, ReplyAudio) for at, event in log)
-        found = outcome(spoken, log)
-        assert found.covered
-        assert found.committed
-        starts.append(found.committed)
-    assert starts[0] == starts[1]
+
+    async def heard(playing: bool) -> Pcm:
+        stt, llm = ScriptedStt(), ScriptedLlm(deltas=("Then I went on. ",) * 30)
+        async with scene(settings=AT_ONCE, vad=InlineVad(vad), stt=stt, llm=llm) as played:
+            if playing:
+                await played.do(CreateResponse())
+            for chunk in np.array_split(pcm, len(pcm) * 50 // LISTEN_RATE):
+                await asyncio.sleep(0.02)
+                await played.session.submit(AppendAudio(chunk, LISTEN_RATE))
+        started = played.time_of(SpeechStarted)
+        assert playing == any(at < started for at in played.times_of(ReplyAudio))
+        assert played.events(SpeechStarted)[0].audio_ms <= 2000
+        return stt.finished[0]
+
+    over_it = run_virtual(heard(True))
+    assert np.array_equal(over_it, run_virtual(heard(False)))
     moonshine = build_moonshine(MoonshineOptions(), weights("moonshine-tiny-en"))
     utterance = moonshine.open("en", False)
-    utterance.feed(pcm[slice(*starts[0])])
+    utterance.feed(over_it)
     read = words(utterance.finish(Uncancelled()).text)
     assert read[:1] == words(clip.text)[:1]
-
-
-@pytest.mark.real
-def test_the_benchmark_counts_the_turns_that_open(vad: SileroVad) -> None:
-    silence = np.zeros(2 * LISTEN_RATE, np.int16)
-    said = np.concatenate((silence, recording("goforward").pcm, silence))
-    assert asyncio.run(turns_in(silence, vad, Endpointing())) == (0, 0.0)
-    starts, open_s = asyncio.run(turns_in(said, vad, Endpointing()))
-    assert starts == 1
-    assert 1 < open_s < len(said) / LISTEN_RATE
