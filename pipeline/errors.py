@@ -25,8 +25,17 @@ class ReachyVoiceError(Exception):
         return _rebuild, (type(self), self.what, self.why, self.fix)
 
     def __str__(self) -> str:
-        text = self.what if not self.why else f"{self.what}: {self.why}"
-        return f"{text}. {self.fix}" if self.fix else text
+        return f"{self.account}. {self.fix}" if self.fix else self.account
+
+    @property
+    def account(self) -> str:
+        """What happened and why."""
+        return f"{self.what}: {self.why}" if self.why else self.what
+
+
+def text_of(error: BaseException) -> str:
+    """What the error says; its kind if it says nothing."""
+    return str(error) or type(error).__name__
 
 
 def _rebuild(kind: type[ReachyVoiceError], what: str, why: str, fix: str) -> ReachyVoiceError:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from app.access.file import AccessFile, AccessList
-from app.access.policy import parse_address, parse_network, shown_network
+from app.access.policy import parse_network, shown_network
 from app.cli.config import settings_warnings
 from app.cli.models import catalogue_rows, open_cache
 from app.cli.options import ConfigOption, SetOption
@@ -32,6 +32,7 @@ from app.models.download import Progress, megabytes
 from app.models.memory_room import has_room
 from app.models.pull import pull as pull_weights
 from app.models.weights import WeightsCache
+from app.server.discovery import is_loopback
 from app.server.exchange import Exchange
 from app.server.gate import access_for, typed_command
 from app.server.live_settings import LiveSettings
@@ -222,10 +223,10 @@ def banner(
     if tls is not None:
         lines.append(f"Encrypted, with the certificate {escape(str(tls.certificate))}")
         lines.append(f"    SHA-256 {tls.fingerprint}")
-    if server.console and admission.loopback and (everywhere or _is_loopback(host)):
+    if server.console and admission.loopback and (everywhere or is_loopback(host)):
         lines.append(f"In a browser on this machine: {server.console_url(port)}")
         lines.append("""    Say, for example: "What's your name?" or "Tell me a joke." """.rstrip())
-    if not everywhere and _is_loopback(host):
+    if not everywhere and is_loopback(host):
         lines.append("Only this machine can connect. For a robot: reachy-voice serve --lan")
         if not admission.loopback:
             here = [text for text in admission.addresses if parse_network(text).is_loopback]
@@ -265,8 +266,3 @@ def _who(admission: Admission, tls: ServerTls | None, command: str) -> list[str]
         lines.append("[yellow]Not encrypted: others in this network can listen in, or forge an[/]")
         lines.append("[yellow]allowed address. README, 'Who may connect', says what to do.[/]")
     return lines
-
-
-def _is_loopback(host: str) -> bool:
-    address = parse_address(host)
-    return host == "localhost" if address is None else address.is_loopback

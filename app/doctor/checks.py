@@ -106,8 +106,7 @@ def check_settings(
     try:
         loaded = load_settings(config, overrides, environ)
     except ConfigError as error:
-        why = f"{error.what}: {error.why}" if error.why else error.what
-        return _default_settings(), Check("settings", "fail", why, error.fix)
+        return _default_settings(), Check("settings", "fail", error.account, error.fix)
     return loaded.settings, Check("settings", "ok", f"{len(loaded.origins)} values")
 
 
@@ -138,7 +137,7 @@ def check_access(settings: Settings, environ: Mapping[str, str]) -> Iterator[Che
         if isinstance(settings.server.tls, TlsFiles):
             tls_from_files(settings.server.tls)
     except ConfigError as error:
-        yield Check("access", "fail", f"{error.what}: {error.why}", error.fix)
+        yield Check("access", "fail", error.account, error.fix)
 
 
 def check_people(settings: Settings, environ: Mapping[str, str]) -> Iterator[Check]:
@@ -155,7 +154,7 @@ def check_people(settings: Settings, environ: Mapping[str, str]) -> Iterator[Che
         cache = WeightsCache(settings.paths.cache(environ), catalogue)
         known.voices(model_digest(settings.speaker, cache))
     except ReachyVoiceError as error:
-        yield Check("people", "fail", f"{error.what}: {error.why}".rstrip(": "), error.fix)
+        yield Check("people", "fail", error.account, error.fix)
     else:
         yield Check("people", "ok", ", ".join(each.name for each in known.people))
 
@@ -184,7 +183,7 @@ def check_wake(settings: Settings) -> Iterator[Check]:
     try:
         loaded = wake_word(settings)
     except ReachyVoiceError as error:
-        yield Check("wake word", "fail", f"{error.what}: {error.why}", error.fix)
+        yield Check("wake word", "fail", error.account, error.fix)
         return
     yield Check("wake word", "ok", ", ".join(calls_of(settings.wake, loaded)))
 
@@ -216,7 +215,7 @@ def check_server(spec: UrlEngineSpec, options: EngineOptions) -> Check:
     try:
         return Check(name, "ok", asyncio.run(_look_at(spec, options)))
     except ReachyVoiceError as error:
-        return Check(name, "fail", f"{error.what}: {error.why}", error.fix)
+        return Check(name, "fail", error.account, error.fix)
 
 
 async def _look_at(spec: UrlEngineSpec, options: EngineOptions) -> str:
@@ -236,7 +235,7 @@ def check_tool_servers(tools: ToolSettings, setup: str) -> Iterator[Check]:
     try:
         require_sdk()
     except MissingExtra as error:
-        yield Check("MCP", "fail", f"{error.what}: {error.why}", f"Run: {setup}")
+        yield Check("MCP", "fail", error.account, f"Run: {setup}")
         return
     from app.mcp.servers import McpServers
 
@@ -286,7 +285,7 @@ def check_stack_and_room(
         )
         needs = needs_of(settings, gpus, "auto", environ)
     except (ConfigError, WeightsError) as error:
-        yield Check("weights", "fail", f"{error.what}: {error.why}", error.fix)
+        yield Check("weights", "fail", error.account, error.fix)
         return
     yield check_needs(settings.needs, this_machine(gpus, environ), needs)
     yield from check_machine(needs, gpus, setup)

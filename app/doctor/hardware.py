@@ -82,7 +82,7 @@ def _open(
         without_usb = error.problem == "no usb library"
         if without_usb and card is None and settings.robot.url is None:
             return None, Check(ARRAY, "ok", "none here, as far as can be seen without libusb")
-        return None, Check(ARRAY, "warn", f"{error.what}: {error.why}", error.fix)
+        return None, Check(ARRAY, "warn", error.account, error.fix)
     way = "through the robot's daemon" if control.via == "daemon" else "over USB"
     detail = f"{BOARD_NAMES[control.board]}, firmware {control.firmware}, {way}"
     return control, Check(ARRAY, "ok", detail)
@@ -98,7 +98,7 @@ def _check_chip(control: Readable, settings: Settings) -> Iterator[Check]:
         try:
             yield check(control)
         except ArrayError as error:
-            yield Check("array control", "warn", f"{error.what}: {error.why}", error.fix)
+            yield Check("array control", "warn", error.account, error.fix)
             return
 
 

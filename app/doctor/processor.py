@@ -48,7 +48,7 @@ def check_trials(settings: Settings, cache: WeightsCache) -> Iterator[Check]:
         try:
             asyncio.run(trial.run(trial.close))
         except EngineCrashed as error:
-            yield Check("processor", "fail", f"{error.what}: {error.why}", error.fix)
+            yield Check("processor", "fail", error.account, error.fix)
         except ReachyVoiceError:
             continue  # other checks and the server itself explain it
         else:

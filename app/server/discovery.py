@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from app.access.policy import parse_address
 from app.server.address_changes import address_changes
-from pipeline.errors import ReachyVoiceError
+from pipeline.errors import ReachyVoiceError, text_of
 
 if TYPE_CHECKING:
     from zeroconf import ServiceInfo, ServiceStateChange, Zeroconf
@@ -250,16 +251,14 @@ async def stay_announced(port: int, host: str, tls: bool, service: str = "") -> 
 
 def is_loopback(host: str) -> bool:
     """Whether a server that listens on ``host`` can be reached from this machine only."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    address = parse_address(host)
+    return host == "localhost" if address is None else address.is_loopback
 
 
 def _cannot(error: Exception) -> ReachyVoiceError:
     return ReachyVoiceError(
         "This server is not announced by mDNS",
-        why=str(error) or type(error).__name__,
+        why=text_of(error),
         fix="Robots still reach it by its address; server.announce: false stops trying",
     )
 

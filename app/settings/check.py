@@ -104,7 +104,7 @@ def _options(kind: Kind, node: Node, problems: list[str]) -> type[EngineOptions]
     except (ImportError, AttributeError) as error:
         problems.append(f"{engine.origin}: {kind}.engine: {name!r} cannot be loaded: {error}")
     except ConfigError as error:
-        problems.append(f"{engine.origin}: {kind}.engine: {error.what}: {error.why}. {error.fix}")
+        problems.append(f"{engine.origin}: {kind}.engine: {error}")
     return None
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hardware.daemon_url import daemon_url
 from hardware.robot.errors import Problem, RobotError, robot_error
 from hardware.robot.poses import Pose
+from pipeline.errors import text_of
 
 if TYPE_CHECKING:
     import httpx
@@ -75,7 +76,7 @@ class Daemon:
         """Raise unless this is a Reachy Mini's daemon and its robot is running."""
         answer = await self._get("daemon/status")
         if not isinstance(answer, dict) or "state" not in answer:
-            raise self.error("not found", "what answers there is no daemon of a Reachy Mini")
+            raise self.error("not found", _OTHER)
         if answer["state"] != "running":
             why = answer.get("error") or f"its state is {answer['state']}"
             raise self.error("not ready", str(why))
@@ -144,7 +145,7 @@ class Daemon:
                 write_limit=1024,
             )
         except (OSError, ValueError, WebSocketException) as error:
-            raise self.error("lost", f"it takes no targets: {_text_of(error)}") from error
+            raise self.error("lost", f"it takes no targets: {text_of(error)}") from error
         async with socket:
             yield Targets(self, socket)
 
@@ -167,9 +168,9 @@ class Daemon:
         try:
             response = await self._client.request(method, path)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise self.error("not found", f"nothing answers there ({_text_of(error)})") from error
+            raise self.error("not found", f"nothing answers there ({text_of(error)})") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self.error("lost", f"it does not answer ({_text_of(error)})") from error
+            raise self.error("lost", f"it does not answer ({text_of(error)})") from error
         if response.status_code == httpx.codes.NOT_FOUND and none_if_unknown:
             return None
         if response.status_code == httpx.codes.NOT_FOUND:
@@ -207,7 +208,7 @@ class Targets:
             async with asyncio.timeout(ANSWER_S):
                 await self._socket.send(json.dumps(target))
         except (ConnectionClosed, TimeoutError) as error:
-            raise self._error("lost", f"the connection broke off ({_text_of(error)})") from error
+            raise self._error("lost", f"the connection broke off ({text_of(error)})") from error
 
     async def watch(self) -> None:
         """Never returns: raises ``RobotError`` if the daemon cannot read a target, or when the
@@ -217,9 +218,5 @@ class Targets:
         try:
             message = await self._socket.recv()
         except ConnectionClosed as error:
-            raise self._error("lost", f"the connection broke off ({_text_of(error)})") from error
+            raise self._error("lost", f"the connection broke off ({text_of(error)})") from error
         raise self._error("refuses", f"it does not take a target ({str(message)[:200]})")
-
-
-def _text_of(error: BaseException) -> str:
-    return str(error) or type(error).__name__

@@ -279,7 +279,7 @@ class SoundCard:
             try:
                 await self._mind_dropouts(opening, loop.time())
             except SoundError as error:
-                return DeviceLoss(self._names.speaker, f"{error.what}: {error.why}")
+                return DeviceLoss(self._names.speaker, error.account)
 
     def _were_late(self, opening: _Opening, by_s: float) -> bool:
         """Whether this program was late itself, so that a driver's calls may still be unprocessed;

@@ -16,6 +16,7 @@ from hardware.xvf3800.codec import Values, check_values, keeps_all, read_request
 from hardware.xvf3800.control import Via
 from hardware.xvf3800.errors import ArrayError, ParameterError, array_error
 from hardware.xvf3800.parameters import Parameter, Value, parameter
+from pipeline.errors import text_of
 
 if TYPE_CHECKING:
     import httpx
@@ -114,9 +115,9 @@ class DaemonArray:
                 raise array_error("gone", f"{path}: it was closed")
             response = self._client.request(method, path, json=body)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL) as error:
-            raise array_error("daemon away", f"{self._url}: {_text_of(error)}") from error
+            raise array_error("daemon away", f"{self._url}: {text_of(error)}") from error
         except httpx.HTTPError as error:
-            raise array_error("daemon silent", f"{self._url}: {_text_of(error)}") from error
+            raise array_error("daemon silent", f"{self._url}: {text_of(error)}") from error
         finally:
             self._lock.release()
         return self._parse(path, response)
@@ -161,7 +162,3 @@ def _detail(response: httpx.Response) -> str:
     except ValueError:
         return response.reason_phrase
     return str(answer.get("detail", answer)) if isinstance(answer, dict) else str(answer)
-
-
-def _text_of(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pipeline.errors import WeightsError
+from pipeline.errors import WeightsError, text_of
 
 MOST_HEADER_BYTES = 16 << 20
 """For a safetensors file: enough for some 100,000 tensors."""
@@ -58,7 +58,7 @@ def pieces_of(path: Path) -> list[FileSegment]:
         except DAMAGED as error:
             raise NotTensors(
                 f"{path.name} cannot be read",
-                why=str(error) or type(error).__name__,
+                why=text_of(error),
                 fix="It must be a whole safetensors or GGUF file",
             ) from error
 
