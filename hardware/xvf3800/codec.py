@@ -36,15 +36,6 @@ _REFUSED = {
 }
 _QUEUE_FULL = 68
 
-_FORMATS: dict[Type, str] = {
-    "char": "B",
-    "uint8": "B",
-    "uint16": "H",
-    "int32": "i",
-    "uint32": "I",
-    "float": "f",
-    "radians": "f",
-}
 _LIMITS: dict[Type, tuple[int, int]] = {
     "char": (0, 255),
     "uint8": (0, 2**8 - 1),
@@ -77,7 +68,7 @@ def read_request(parameter: Parameter) -> ControlTransfer:
             why=f"it is a command ({parameter.meaning})",
             fix=f"Set it instead: reachy-voice xvf set {parameter.name} ...",
         )
-    length = STATUS_BYTES + parameter.payload_bytes
+    length = STATUS_BYTES + parameter.payload.size
     return ControlTransfer(READ_TYPE, READ_BIT | parameter.command, parameter.resource, length)
 
 
@@ -86,7 +77,7 @@ def write_request(parameter: Parameter, values: Sequence[Value]) -> ControlTrans
     check_values(parameter, values)
     whole = parameter.type in _LIMITS
     numbers = [int(value) if whole else float(value) for value in values]
-    data = struct.pack(f"<{parameter.count}{_FORMATS[parameter.type]}", *numbers)
+    data = parameter.payload.pack(*numbers)
     return ControlTransfer(WRITE_TYPE, parameter.command, parameter.resource, len(data), data)
 
 
@@ -147,13 +138,12 @@ def decode(parameter: Parameter, answer: bytes) -> Values | str:
     if answer[0] != OK:
         raise _status_error(parameter.name, answer[0])
     payload = answer[STATUS_BYTES:]
-    if len(payload) != parameter.payload_bytes:
-        why = f"{parameter.name}: {len(payload)} bytes instead of {parameter.payload_bytes}"
+    if len(payload) != parameter.payload.size:
+        why = f"{parameter.name}: {len(payload)} bytes instead of {parameter.payload.size}"
         raise array_error("wrong answer", why)
     if parameter.type == "char":
         return payload.split(b"\0", 1)[0].decode("ascii", errors="replace").strip()
-    values: Values = struct.unpack(f"<{parameter.count}{_FORMATS[parameter.type]}", payload)
-    return values
+    return parameter.payload.unpack(payload)
 
 
 def _status_error(name: str, status: int) -> ArrayError:

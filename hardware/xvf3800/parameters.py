@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
+from struct import Struct
 from typing import Literal
 
 from hardware.xvf3800.boards import Board
@@ -20,16 +21,15 @@ Access = Literal["ro", "rw", "wo"]
 Ranges = tuple[tuple[float, float], ...]
 Value = float | int
 
-SIZES: dict[Type, int] = {
-    "char": 1,
-    "uint8": 1,
-    "uint16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "float": 4,
-    "radians": 4,
+_FORMATS: dict[Type, str] = {
+    "char": "B",
+    "uint8": "B",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "float": "f",
+    "radians": "f",
 }
-"""Bytes of one value."""
 
 ON_OFF: Ranges = ((0, 1),)
 SHARE: Ranges = ((0.0, 1.0),)
@@ -52,8 +52,9 @@ class Parameter:
     ranges: Ranges = ()
 
     @property
-    def payload_bytes(self) -> int:
-        return self.count * SIZES[self.type]
+    def payload(self) -> Struct:
+        """How its values are sent."""
+        return Struct(f"<{self.count}{_FORMATS[self.type]}")
 
 
 SYSTEM, POST, GPO, AEC, AUDIO = 48, 17, 20, 33, 35
