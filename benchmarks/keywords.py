@@ -97,7 +97,7 @@ def main() -> None:
     before = load()
     keywords = Keywords(args.words, lexicon_of(read_lexicons(config_dir() / "languages"), "en"))
     stt = moonshine.build(moonshine.MoonshineOptions(), weights("moonshine-tiny-en"))
-    clips = measure(stt, keywords, named_clips(Voices(weights("piper-joe"), "Hello.")))
+    clips = measure(stt, keywords, named_clips(Voices(weights("piper-joe"))))
     people = measure(stt, keywords, real_recordings())
     lines = [line for path in args.texts for line in path.read_text("utf-8").splitlines()]
     changes = [(old, new) for old in lines if (new := keywords.put_into(old)) != old]

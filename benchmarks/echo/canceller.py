@@ -134,11 +134,6 @@ def _maker(voices: Path) -> EchoSceneMaker:
     return EchoSceneMaker(RobotVoices.load(voices))
 
 
-@cache
-def _clips(corpora: tuple[Path, ...]) -> list[InterruptionClip]:
-    return clips_of_people(corpora)
-
-
 # --- the robot alone ---------------------------------------------------------------------------
 
 
@@ -208,7 +203,7 @@ def play_interrupted(
     voices: Path, seed: int, seconds: float, ser_db: int, corpora: tuple[Path, ...]
 ) -> list[LevelResult]:
     """Interrupt every 4 s from 12 s on, each time from the state that the echo alone has left."""
-    scene, clips = _maker(voices).make(seed, seconds, ser_db), _clips(corpora)
+    scene, clips = _maker(voices).make(seed, seconds, ser_db), clips_of_people(corpora)
     rng = np.random.default_rng([scene.seed, 78])
     ears = {"residual": Ear(), "clean": Ear()}
     microphone, floor = scene.microphone, to_pcm(scene.noise)

@@ -8,8 +8,9 @@ People: the recordings of the conversation corpus without added noise or room.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -161,7 +162,7 @@ def say_all(piper_weights: Path, file: Path, lines: Iterable[tuple[str, str]] = 
     """Write ``file`` (NPZ) if it is missing."""
     if file.exists():
         return
-    voices = Voices(piper_weights, "Hello.")
+    voices = Voices(piper_weights)
     speech = {f"{voice}: {text}": voices.say(voice, text).speech for voice, text in lines}
     unfinished = file.with_suffix(".part.npz")
     np.savez(unfinished, **speech)  # type: ignore[arg-type]
@@ -219,7 +220,8 @@ def _active_s(speech: Signal) -> float:
 # --- people ------------------------------------------------------------------------------------
 
 
-def clips_of_people(corpora: Sequence[Path]) -> list[InterruptionClip]:
+@cache
+def clips_of_people(corpora: tuple[Path, ...]) -> list[InterruptionClip]:
     """Every recording of a person without added noise or room."""
     clips: dict[str, InterruptionClip] = {}
     for corpus in corpora:

@@ -186,7 +186,7 @@ def play(
     level = active_dbfs(np.convolve(sample, response[:2000])[: len(sample)].astype(np.float32))
     client.gain = float(10 ** ((echo_dbfs - level) / 20)) if echo else 0.0
     near = room.response(room.talker)
-    talk = _Talk(seed, _clips(corpora), near, echo_dbfs, np.random.default_rng([seed, 80]))
+    talk = _Talk(seed, clips_of_people(corpora), near, echo_dbfs, np.random.default_rng([seed, 80]))
     with open_memo(settings) as memo:
         ears = ears_of(settings, memo)
         computer = Computer(EMBEDDED)
@@ -319,11 +319,6 @@ def _interruption(
     before = any(onset_s - INTERRUPT_S[1] < s <= onset_s for s in stops)
     stopped_ms = None if at is None else round((at - onset_s) * 1000)
     return InterruptionResult(clip.name, ser_db, first_answer, stopped_ms, before)
-
-
-@cache
-def _clips(corpora: tuple[Path, ...]) -> list[InterruptionClip]:
-    return clips_of_people(corpora)
 
 
 @cache

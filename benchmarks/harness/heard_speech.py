@@ -70,10 +70,10 @@ class Speech:
         return self.pcm[self.onset : self.end]
 
 
-def trim(source: str, text: str, pcm: Pcm, around_ms: int = 20) -> Speech:
-    """A clip trimmed to ``around_ms`` around its speech."""
+def trim(source: str, text: str, pcm: Pcm) -> Speech:
+    """A clip trimmed to 20 ms around its speech."""
     onset, end = bounds(pcm)
-    around = around_ms * LISTEN_RATE // 1000
+    around = LISTEN_RATE // 50
     first = max(0, onset - around)
     return Speech(source, text, pcm[first : end + around], onset - first, end - first)
 
@@ -144,8 +144,7 @@ def g722(path: Path) -> Pcm:
 class Voices:
     """Every installed synthetic voice."""
 
-    def __init__(self, piper_weights: Path, robot_text: str) -> None:
-        """``robot_text``: the assistant's audible answer."""
+    def __init__(self, piper_weights: Path) -> None:
         # Piper's network draws from one generator per session, which continues from text to text.
         # Every text is said once, in a fixed order, so every run has the same audio.
         onnxruntime.set_seed(1)
@@ -156,7 +155,7 @@ class Voices:
         if shutil.which("espeak-ng"):
             self.names += [f"espeak-ng {voice}" for voice in _ESPEAK_VOICES]
         self._cache: dict[tuple[str, str], Speech] = {}
-        self.robot = self.say(self.names[1], robot_text)
+        self.say(self.names[1], "Hello.")
         for pace, text in itertools.product(_PIPER_PACES, _texts()):
             self.say(f"piper-joe {pace}", text)
 

@@ -20,7 +20,6 @@ class Player:
     """Plays audio as soon as it arrives, and notes when it had nothing to play."""
 
     first_at: float | None = None
-    heard_s: float = 0.0
     gaps_ms: list[float] = field(default_factory=list)
     until: float = 0.0
     """When it will have played everything, in ``time.monotonic`` seconds."""
@@ -32,7 +31,6 @@ class Player:
         if now > self.until:
             self.gaps_ms.append(1000 * (now - self.until))
         self.until = max(now, self.until) + seconds
-        self.heard_s += seconds
 
     @property
     def left_s(self) -> float:

@@ -34,22 +34,22 @@ class Bootstrap:
     """Draws sources with replacement. All figures use the same draws, so figures of one bootstrap
     can be compared draw by draw."""
 
-    def __init__(self, sources: Sequence[str], seed: int = 0, draws: int = _DRAWS) -> None:
+    def __init__(self, sources: Sequence[str], seed: int = 0) -> None:
         """``sources``: every source, in any order, repeats allowed."""
         self.names = sorted(set(sources))
         self._index = {name: at for at, name in enumerate(self.names)}
         count = max(1, len(self.names))
         rng = np.random.default_rng(seed)
-        resamples = rng.multinomial(count, np.full(count, 1 / count), size=draws)
+        resamples = rng.multinomial(count, np.full(count, 1 / count), size=_DRAWS)
         self.counts: Floats = np.vstack((np.ones(count), resamples)).astype(np.float64)
-        """How often each source was drawn, shape ``(1 + draws, sources)``; row 0: the data."""
+        """How often each source was drawn, shape ``(1 + _DRAWS, sources)``; row 0: the data."""
 
     def of(self, sources: Sequence[str]) -> NDArray[np.intp]:
         """The column of each source in ``counts``."""
         return np.array([self._index[name] for name in sources], dtype=np.intp)
 
     def sums(self, values: Sequence[float] | Floats, sources: Sequence[str]) -> Floats:
-        """The sum of the values in each draw, shape ``(1 + draws,)``."""
+        """The sum of the values in each draw, shape ``(1 + _DRAWS,)``."""
         per_source = np.zeros(max(1, len(self.names)))
         np.add.at(per_source, self.of(sources), np.asarray(values, dtype=np.float64))
         totals: Floats = self.counts @ per_source
@@ -77,7 +77,7 @@ class Bootstrap:
         return interval(self.percentiles(values, q, sources), len(values), len(set(sources)))
 
     def percentiles(self, values: Sequence[float], q: float, sources: Sequence[str]) -> Floats:
-        """The percentile in each draw, shape ``(1 + draws,)``, for comparing draw by draw."""
+        """The percentile in each draw, shape ``(1 + _DRAWS,)``, for comparing draw by draw."""
         order = np.argsort(np.asarray(values), kind="stable")
         weights = self.counts[:, self.of(sources)[order]].cumsum(axis=1)
         targets = np.maximum(weights[:, -1:] * q / 100 - 1e-9, 1e-9)

@@ -292,7 +292,7 @@ def main() -> None:
                 of: Iterable[InterruptionScene] = phrases(args.language, rng)
                 outcomes = [play(one, whisper, settings, args.language, WHISPER_S) for one in of]
             elif args.corpus:
-                voices = Voices(weights("piper-joe"), "Hello.")
+                voices = Voices(weights("piper-joe"))
                 of = scenes(args.part, args.corpus, voices, args.seed, args.people)
                 outcomes = [play(one, ears, settings) for one in of]
             else:

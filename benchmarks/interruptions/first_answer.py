@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     before = load()
-    voices = Voices(weights("piper-joe"), "Hello.")
+    voices = Voices(weights("piper-joe"))
     interruptions = [
         each for each in scenes(args.part, args.corpus, voices, args.seed) if each.interrupts
     ]

@@ -263,8 +263,8 @@ def with_borders(clip: Clip, listener: ClipRecogniser) -> Clip:
     return replace(clip, borders=tuple(sorted(borders, key=lambda border: border.at)))
 
 
-def _dips(signal: Signal, most: int = 5) -> list[int]:
-    """The clip's ``most`` softest dips of level, a quarter of a second from its ends."""
+def _dips(signal: Signal) -> list[int]:
+    """The clip's 5 softest dips of level, a quarter of a second from its ends."""
     levels = np.convolve(frame_db(signal), np.ones(3) / 3, "same")
     margin = 25
     dips = [
@@ -272,7 +272,7 @@ def _dips(signal: Signal, most: int = 5) -> list[int]:
         for frame in range(margin, len(levels) - margin)
         if levels[frame] == levels[frame - 8 : frame + 9].min()
     ]
-    softest = sorted(dips, key=lambda frame: float(levels[frame]))[:most]
+    softest = sorted(dips, key=lambda frame: float(levels[frame]))[:5]
     return [
         quietest(signal, (frame - 1) * FRAME_SAMPLES, (frame + 2) * FRAME_SAMPLES)
         for frame in softest

@@ -56,7 +56,9 @@ def _end(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
     return {
         "gate_ms": _distribution([(s.gate_ms, s.group) for s in scores], bootstrap),
         "audio_ms": _distribution(audio_ms, bootstrap),
-        "audio_after_700_ms": _slow(audio_ms, SLOW_MS, bootstrap),
+        "audio_after_700_ms": _share(  # a turn that was answered too early or never is slow
+            [(ms is None or ms > SLOW_MS, group) for ms, group in audio_ms], bootstrap
+        ),
         "missed": _plain(bootstrap.mean([s.state == "missed" for s in scores], groups)),
         "premature": _plain(bootstrap.mean([s.state == "premature" for s in scores], groups)),
         "stray_answers": _plain(bootstrap.mean([s.strays for s in scores], groups)),
@@ -159,13 +161,6 @@ def _two_sentences(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figure
     }
 
 
-def _slow(
-    pairs: Sequence[tuple[float | None, str]], limit_ms: float, bootstrap: Bootstrap
-) -> Figures:
-    """The share of slow turns; one that was answered too early or never counts as slow."""
-    return _share([(ms is None or ms > limit_ms, group) for ms, group in pairs], bootstrap)
-
-
 def _cost(scores: Sequence[SceneScore], bootstrap: Bootstrap) -> Figures:
     groups = [score.group for score in scores]
     every = [s.used_s + s.wasted_s + s.ahead_s for s in scores]
@@ -248,13 +243,8 @@ def baseline_lines(report: object) -> Iterator[str]:
         yield f"{part}: Smart Turn alone, at our mean latency, cuts {rate}; ours over it: {ratio}"
 
 
-def value_at(report: object, path: str) -> float | None:
-    """The figure at a dotted path, such as ``all.end.gate_ms.mean``."""
-    value = _at(_at(report, path), "value")
-    return value if isinstance(value, float) else None
-
-
 def _at(tree: object, path: str) -> object:
+    """What is at a dotted path, such as ``end.gate_ms.mean``."""
     for name in path.split("."):
         assert isinstance(tree, dict)
         tree = tree[name]

@@ -22,7 +22,6 @@ from benchmarks.interruptions.heard_history import HOWS, AlignedTts, How, Interr
 from benchmarks.interruptions.heard_history import play as interrupted
 from benchmarks.picture import Caption, Dialogue, draw
 from benchmarks.turns import score
-from benchmarks.turns.report import value_at
 from pipeline.engines.contract import EndOfTurn, TextDelta
 from pipeline.engines.llm.llama_cpp import LlamaCppOptions, build
 from pipeline.messages import LlmRequest, Message, Sampling
@@ -66,8 +65,8 @@ def test_turns_of_a_corpus(
     score.main()
     one, other = json.loads(out.read_text())
     assert one["overrides"][-1] != other["overrides"][-1]
-    assert value_at(one["figures"], "all.end.missed") == 0
-    assert value_at(one["baselines"], "all.cut_rate") is not None
+    assert one["figures"]["all"]["end"]["missed"]["value"] == 0
+    assert one["baselines"]["all"]["cut_rate"]["value"] is not None
     assert "CUT OFF" in capsys.readouterr().out
 
 
