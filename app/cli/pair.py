@@ -13,6 +13,7 @@ import typer
 from app.access.file import AccessFile
 from app.cli.options import ConfigOption, SetOption
 from app.pairing.steps import RobotAddress, StepOutcome, Times
+from app.server.discovery import USUAL_PORT
 from app.settings.load import load_settings
 from pipeline.errors import ReachyVoiceError
 
@@ -28,8 +29,6 @@ PortOption = Annotated[
     int | None, typer.Option("--port", min=1, max=65535, help="Port of this machine's server.")
 ]
 FindOption = Annotated[bool, typer.Option("--find", help="Only list the robots found.")]
-
-DEFAULT_PORT = 8765
 
 T = TypeVar("T")
 
@@ -67,7 +66,7 @@ def pair(
         return
     pairing = Pairing(
         robot,
-        port or settings.server.port or DEFAULT_PORT,
+        port or settings.server.port or USUAL_PORT,
         AccessFile(settings.paths.access(os.environ)),
         _print,
         settings.access.addresses,
