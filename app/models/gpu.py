@@ -146,13 +146,9 @@ def find_gpus(
     return Gpus(problem=first or f"nvidia-smi ended with {status} and printed nothing")
 
 
-def free_memory_mb(
-    run: Run = run_command,
-    which: Callable[[str], str | None] = shutil.which,
-    environ: Mapping[str, str] = os.environ,
-) -> list[int]:
+def free_memory_mb(gpus: Gpus | None = None) -> list[int]:
     """Free memory of each GPU, in CUDA's order; empty if any is unknown, or without GPUs."""
-    free = [gpu.free_mb for gpu in find_gpus(run, which, environ).found]
+    free = [gpu.free_mb for gpu in (gpus or find_gpus()).found]
     return [] if None in free else [mb for mb in free if mb is not None]
 
 

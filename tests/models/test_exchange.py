@@ -17,7 +17,7 @@ import pytest
 from app.compose import Assistant
 from app.models import memory_room
 from app.models.engine_set import EXCHANGED
-from app.models.gpu import free_memory_mb
+from app.models.gpu import find_gpus, free_memory_mb
 from app.models.memory_room import has_room
 from app.models.weights import WeightsCache
 from app.server.control import NotRunning, ask, socket_path
@@ -441,7 +441,7 @@ def test_memory_is_checked_on_the_engines_device(
 
 def test_free_gpu_memory() -> None:
     def run(output: str, status: int = 0) -> list[int]:
-        return free_memory_mb(lambda _: (status, output), lambda _: "nvidia-smi", {})
+        return free_memory_mb(find_gpus(lambda _: (status, output), lambda _: "nvidia-smi", {}))
 
     small, large = "T400, 8192, 580.65, 7.5, 8000\n", "RTX 4090, 24564, 580.65, 8.9, 23000\n"
     assert run(large) == [24_117]
