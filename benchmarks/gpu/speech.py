@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
 import soundfile
 import soxr
 
-from benchmarks.harness.acoustics import to_pcm, to_signal
+from benchmarks.harness.acoustics import to_pcm
 from benchmarks.latency.clips import DrySpeech, labelled_recordings, recordings_of_people
 from pipeline.audio import LISTEN_RATE, Pcm
 from tests.support.tiny_models.parakeet import PHRASES, VOICES, espeak
@@ -53,10 +52,5 @@ def _read_index(index: Path) -> list[DrySpeech]:
 
 def talk(clips: list[DrySpeech], seconds: float, start: int = 0) -> Pcm:
     """``seconds`` of continuous speech from sample ``start`` on, int16 at 16 kHz."""
-    whole = np.concatenate([each.signal for each in clips])
-    samples = int(seconds * LISTEN_RATE)
-    parts = islice(cycle([whole]), samples // len(whole) + 2)
-    start %= len(whole)
-    return to_pcm(
-        to_signal(np.concatenate([to_pcm(part) for part in parts]))[start : start + samples]
-    )
+    whole = to_pcm(np.concatenate([each.signal for each in clips]))
+    return np.resize(np.roll(whole, -start), int(seconds * LISTEN_RATE))

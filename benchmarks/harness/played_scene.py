@@ -82,7 +82,7 @@ def play(
     detection: TurnDetection | None = None,
 ) -> PlayedScene:
     """Play ``scene`` to a new session. Ends with the first sound of its last answer, or
-    ``features.AFTER_S`` after the speech. Raises ``RuntimeError`` if an answer fails."""
+    ``pauses.AFTER_S`` after the speech. Raises ``RuntimeError`` if an answer fails."""
     computer = Computer(delays)
     pcm = with_tail(scene)
     before = len(ears.passes)
