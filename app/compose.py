@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import secrets
 import time
@@ -41,8 +40,8 @@ from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.echo.sent import ClientEcho, Rooms
 from pipeline.engines.by_url.pool import Pool
-from pipeline.engines.registry import EngineOptions, Kind, SttOptions
-from pipeline.errors import EngineError, MissingExtra, ReachyVoiceError
+from pipeline.engines.registry import EngineOptions, Kind, SttOptions, require_package
+from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.hearing.client_echo import EchoHearing, Hearing
 from pipeline.messages import SpeechRequest
 from pipeline.realtime.session_config import SessionDefaults
@@ -235,20 +234,10 @@ def _tool_servers(settings: ToolSettings, changed: Callable[[], None]) -> Runnin
     """Raises ``MissingExtra``."""
     if not settings.used:
         return NoToolServers()
-    require_sdk()
+    require_package("mcp", "tools.mcp or tools.client_urls")
     from app.mcp.servers import McpServers
 
     return McpServers(settings, changed)
-
-
-def require_sdk() -> None:
-    """Raise ``MissingExtra`` if MCP servers cannot be called."""
-    if importlib.util.find_spec("mcp") is None:
-        raise MissingExtra(
-            "tools.mcp and tools.client_urls need a package that is not installed",
-            why="cannot import mcp",
-            fix="Run: reachy-voice setup (with your --config, if you have one)",
-        )
 
 
 def _word_scales(settings: Settings, cache: WeightsCache) -> WordScales:

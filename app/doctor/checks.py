@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from app.access.file import AccessFile
-from app.compose import require_sdk
 from app.doctor.choices import choice_warnings, language_warnings
 from app.doctor.hardware import check_hardware
 from app.doctor.needs import OWN_LOCKS, EngineNeeds, needs_of
@@ -53,6 +52,7 @@ from pipeline.engines.registry import (
     UrlEngineSpec,
     engine_spec,
     require_modules,
+    require_package,
 )
 from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, WeightsError
 from pipeline.waking.waking import calls_of
@@ -233,7 +233,7 @@ def check_tool_servers(tools: ToolSettings, setup: str) -> Iterator[Check]:
     if not tools.used:
         return
     try:
-        require_sdk()
+        require_package("mcp", "tools.mcp or tools.client_urls")
     except MissingExtra as error:
         yield Check("MCP", "fail", error.account, f"Run: {setup}")
         return

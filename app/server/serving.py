@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import importlib.util
 import logging
 import os
 import socket
@@ -30,8 +29,8 @@ from app.server.systemd_notice import notify_systemd
 from app.server.tls import ServerTls, tls_from_files, tls_generated
 from app.server.updates import UpdateFollower
 from app.settings.model import ServerSettings, Settings, TlsFiles
-from pipeline.engines.registry import CORE, Kind
-from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError
+from pipeline.engines.registry import CORE, Kind, require_package
+from pipeline.errors import ConfigError, ReachyVoiceError
 
 log = logging.getLogger("reachy_voice.server")
 
@@ -72,7 +71,7 @@ async def run_server(
     access = access or Access()
     assistant.announcer.file = access.file
     if settings.webrtc:
-        _require_webrtc()
+        require_package("aiortc", "server.webrtc", "server.webrtc=true")
     ports = _bind(settings, settings.port if port is None else port, browser_tls)
     array = _array(assistant.settings)
     shown = _shown(console, assistant, access, live, ports.secure, array)
@@ -164,16 +163,6 @@ def _bind(settings: ServerSettings, port: int, browser_tls: ServerTls | None) ->
             home = bind(settings.host, settings.wyoming_port, "server.wyoming_port")
         ports.pop_all()
     return _Ports(main, browsers, secure, home)
-
-
-def _require_webrtc() -> None:
-    """Raises ``MissingExtra``."""
-    if importlib.util.find_spec("aiortc") is None:
-        raise MissingExtra(
-            "server.webrtc needs packages that are not installed",
-            why="cannot import aiortc",
-            fix="Run: reachy-voice setup --set server.webrtc=true (with your --config, if any)",
-        )
 
 
 def _folder(settings: Settings) -> ConversationFolder | None:

@@ -174,6 +174,18 @@ def require_modules(spec: AnyEngineSpec) -> None:
         )
 
 
+def require_package(name: str, what: str, choice: str = "") -> None:
+    """Raise ``MissingExtra`` if the package that ``what`` needs is not installed. ``choice``: the
+    setting for which ``setup`` installs it, if the owner may not have it in a file."""
+    if importlib.util.find_spec(name) is None:
+        command = f"reachy-voice setup --set {choice}" if choice else "reachy-voice setup"
+        raise MissingExtra(
+            f"{what} needs packages that are not installed",
+            why=f"cannot import {name}",
+            fix=f"Run: {command} (with your --config, if you have one)",
+        )
+
+
 # --- engines of others ---------------------------------------------------------------------------
 #
 # Third-party engines are found by entry point, and need not import anything from this package. An

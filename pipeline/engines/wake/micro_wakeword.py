@@ -4,14 +4,14 @@ Lite and four calls. It processes each 10 ms once: 0.4 % of a core for one call.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.audio import Pcm, pcm_to_bytes
-from pipeline.errors import ConfigError, MissingExtra, WeightsError
+from pipeline.engines.registry import require_package
+from pipeline.errors import ConfigError, WeightsError
 
 PACKAGE = "pymicro_wakeword"
 DEFAULT_CALLS = ("okay_nabu",)
@@ -54,12 +54,7 @@ def load(words: Sequence[str] | None) -> MicroWakeWord:
 
     Raises ``MissingExtra``, ``ConfigError`` for an unknown name, ``WeightsError`` for a file that
     is not a model of a call."""
-    if importlib.util.find_spec(PACKAGE) is None:
-        raise MissingExtra(
-            "wake.engine: micro-wakeword needs a package that is not installed",
-            why=f"cannot import {PACKAGE}",
-            fix="Run: reachy-voice setup (with your --config, if you have one)",
-        )
+    require_package(PACKAGE, "wake.engine: micro-wakeword")
     configs = [_config(word) for word in words or DEFAULT_CALLS]
     return MicroWakeWord(configs, [_check(config) for config in configs])
 
