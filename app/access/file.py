@@ -29,8 +29,7 @@ class WrongAccess(ReachyVoiceError):
     exit_code = 2
 
 
-def _network_text(text: str) -> str:
-    return str(parse_network(text))
+NetworkText = Annotated[str, AfterValidator(lambda text: str(parse_network(text)))]
 
 
 class _Entry(BaseModel):
@@ -40,7 +39,7 @@ class _Entry(BaseModel):
 class AllowedAddress(_Entry):
     """``network`` in CIDR; ``added`` is a date in ISO 8601."""
 
-    network: Annotated[str, AfterValidator(_network_text)]
+    network: NetworkText
     note: str = ""
     added: str = ""
 

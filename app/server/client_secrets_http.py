@@ -84,12 +84,8 @@ def effective_session(defaults: SessionDefaults, fields: Mapping[str, Any]) -> d
         model=model if isinstance(model, str) and model else defaults.model,
         transcription=fields.get("type") == "transcription",
     )
-    session = EffectiveSession(defaults, _new_id("sess"), time.time())
+    session = EffectiveSession(defaults, f"sess_{secrets.token_hex(12)}", time.time())
     if fields:
         message = wire.parse(json.dumps({"type": "session.update", "session": fields}))
         session.update(shapes.read(schema.SessionUpdate, message.body).session)
     return session.shown()
-
-
-def _new_id(prefix: str) -> str:
-    return f"{prefix}_{secrets.token_hex(12)}"

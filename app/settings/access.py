@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
 
-from app.access.policy import canonical_origin, digest, parse_network, split_host
+from app.access.policy import canonical_origin, digest, split_host
 
 SHORTEST_KEY = 16
 """Characters. Guessing a random key of this length takes years at 100 attempts a second."""
@@ -55,10 +55,6 @@ def _shared_key(given: object) -> object:
     return given
 
 
-def _network(text: str) -> str:
-    return str(parse_network(text))
-
-
 def _origin(text: str) -> str:
     origin = canonical_origin(text)
     if origin is None:
@@ -73,7 +69,6 @@ def _host(text: str) -> str:
     return place[0]
 
 
-NetworkText = Annotated[str, AfterValidator(_network)]
 OriginText = Annotated[str, AfterValidator(_origin)]
 HostText = Annotated[str, AfterValidator(_host)]
 

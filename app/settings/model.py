@@ -21,8 +21,9 @@ from pydantic import (
     model_validator,
 )
 
+from app.access.file import NetworkText
 from app.access.policy import parse_address
-from app.settings.access import HostText, KeyDigests, NetworkText, OriginText, SharedKey
+from app.settings.access import HostText, KeyDigests, OriginText, SharedKey
 from app.settings.container import in_container
 from app.settings.section import Section
 from app.settings.tools import ToolSettings
