@@ -253,7 +253,8 @@ class TimedConversation:
 
     def _read(self, prompt: list[str], cancel: CancelToken) -> Generator[None, None, Usage]:
         """Read the unknown words, in slices of a warm first token's time."""
-        cached = sum(1 for _ in itertools.takewhile(_same, zip(prompt, self._cache, strict=False)))
+        pairs = zip(prompt, self._cache, strict=False)
+        cached = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
         fresh = len(prompt) - cached
         delays = self._llm.delays
         left_s = LLM_FIRST_TOKEN_S * (LLM_COLD_FACTOR if fresh > LLM_WARM_WORDS else 1.0)
@@ -265,10 +266,6 @@ class TimedConversation:
         delays.step(delays.jitter(left_s), cancel)
         self._cache = list(prompt)
         return Usage(len(prompt), cached, fresh, 0)
-
-
-def _same(pair: tuple[str, str]) -> bool:
-    return pair[0] == pair[1]
 
 
 def _question(messages: Sequence[Message]) -> str:

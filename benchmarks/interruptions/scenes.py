@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.harness import acoustics
 from benchmarks.harness.acoustics import Signal
-from benchmarks.harness.heard_speech import Speech, Voices
+from benchmarks.harness.heard_speech import Voices
 from benchmarks.harness.labels import read_sound
 from benchmarks.harness.scene import Part, load
 from pipeline.audio import LISTEN_RATE, Pcm
@@ -92,9 +92,9 @@ def scenes(
     )
     for kind, texts in synthetic:
         for text, name in ((text, name) for text in texts for name in VOICES[part]):
-            speech = voices.say(name, text)
+            speech = acoustics.to_signal(voices.say(name, text).speech)
             for _ in range(2):
-                yield over_an_answer(kind, f"synthetic {name}: {text}", text, _voice(speech), rng)
+                yield over_an_answer(kind, f"synthetic {name}: {text}", text, speech, rng)
     for _ in range(HUMS):
         yield over_an_answer("backchannel", "synthetic hum", "Mm-hm.", hum(rng), rng)
     for name, make in NOISES.items():
@@ -122,10 +122,6 @@ def recordings(folder: Path) -> list[Path]:
             f"{folder} has no FLAC files. Run: python -m benchmarks.turns.backchannels --out FOLDER"
         )
     return files
-
-
-def _voice(speech: Speech) -> Signal:
-    return acoustics.to_signal(speech.pcm[speech.onset : speech.end])
 
 
 def over_an_answer(
