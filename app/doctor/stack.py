@@ -23,7 +23,6 @@ from app.models.gpu import (
     Gpus,
     dotted_text,
     find_nvcc,
-    libraries_of,
     nvcc_version,
     version,
 )
@@ -313,7 +312,7 @@ def llama_has_cuda() -> bool:
     ):
         return False
     directory = _directory_of("llama_cpp")
-    return directory is not None and any("cuda" in name for name in libraries_of(directory))
+    return directory is not None and any("cuda" in path.name for path in directory.rglob("*.so*"))
 
 
 def _directory_of(package: str) -> Path | None:

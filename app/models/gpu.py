@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from pathlib import Path
 
 FIELDS = ("name", "memory.total", "driver_version", "compute_cap", "memory.free")
 QUERY = (f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits")
@@ -164,8 +163,3 @@ def nvcc_version(nvcc: str, run: Run = run_command) -> tuple[int, ...]:
     """The version in nvcc's line ``... release 13.0, V13.0.88``; empty: there is no such line."""
     match = re.search(r"\brelease [\d.]+, V([\d.]+)", run([nvcc, "--version"])[1])
     return version(match[1]) if match else ()
-
-
-def libraries_of(package_directory: Path) -> list[str]:
-    """Names of the shared libraries anywhere in an installed package."""
-    return sorted(path.name for path in package_directory.rglob("*.so*"))

@@ -73,10 +73,6 @@ def lock_file(root: Path) -> Path:
     return root / "script" / "llama-cpp.lock"
 
 
-def build_lock_file(root: Path) -> Path:
-    return root / "script" / "llama-cpp-build.lock"
-
-
 def pinned_version(lock: str) -> str:
     """The version in a lock file with this one package."""
     match = re.search(r"^llama-cpp-python==(\S+)", lock, re.MULTILINE)
@@ -192,7 +188,8 @@ def build_tools(place: Place, log: Log, directory: Path) -> Iterator[Path]:
         make = [place.base_python, "-I", "-m", "venv", "--without-pip", str(tools)]
         own = {"TMPDIR": str(directory)}
         log.run(make, CANNOT_BUILD, own)
-        locked_tools = ["--require-hashes", "-r", str(build_lock_file(place.root))]
+        lock = place.root / "script" / "llama-cpp-build.lock"
+        locked_tools = ["--require-hashes", "-r", str(lock)]
         log.run(place.pip("--python", str(tools), "install", *locked_tools), CANNOT_BUILD, own)
         yield tools
     finally:

@@ -168,8 +168,3 @@ def common_prefix(some: Tokens[int], others: Tokens[int]) -> int:
         else:
             length = middle - 1
     return same
-
-
-def common_suffix(some: Tokens[int], others: Tokens[int]) -> int:
-    """Length of the longest common suffix of two lists."""
-    return common_prefix(some[::-1], others[::-1])

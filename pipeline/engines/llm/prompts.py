@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any
 
 from pipeline.engines.llm.chat_template import CHATML, ChatTemplate, PromptPart
-from pipeline.engines.llm.kv_cache import common_prefix, common_suffix
+from pipeline.engines.llm.kv_cache import common_prefix
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, UNREADABLE_IMAGE, in_words, joined
 from pipeline.engines.llm.recent import Latest, Recent
@@ -67,7 +67,7 @@ class Prompts:
         self._prefixes = Latest(_KNOWN_PREFIXES)
         self._border = self._borders()
         one, other = (self.whole([Message("user", text)], []) for text in _PROBES)
-        self._tail = one[len(one) - common_suffix(one, other) :]
+        self._tail = one[len(one) - common_prefix(one[::-1], other[::-1]) :]
         """The tokens after the user's last message."""
         self.word_ends = WordEnds(model)
 
