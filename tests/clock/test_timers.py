@@ -375,31 +375,31 @@ def test_one_that_is_due_and_not_yet_said(
     assert [text for _, text, _ in house.heard] == ([TIMER_UP] if len(calls) == 1 else [])
 
 
-def test_who_comes_back_is_told_late() -> None:
+@pytest.mark.parametrize(
+    ("tool", "when", "away_s", "told"),
+    [
+        ("set_timer", {"minutes": 1}, 600, f"{TIMER_UP} This was due at 13:01."),
+        (
+            "set_alarm",
+            {"time": "13:05"},
+            900,
+            "It is 13:15. This is your alarm. This was due at 13:05.",
+        ),
+    ],
+)
+def test_who_comes_back_is_told_late(
+    tool: str, when: dict[str, Any], away_s: int, told: str
+) -> None:
     async def run(house: House) -> None:
-        await call(house, "set_timer", minutes=1)
-        await asyncio.sleep(600)
+        await call(house, tool, **when)
+        await asyncio.sleep(away_s)
         house.speakers.append(ScriptedSpeaker())
         house.announcer.arrive()
         await asyncio.sleep(1)
 
     house = House()
     house.play(run)
-    assert house.heard == [(KITCHEN, f"{TIMER_UP} This was due at 13:01.", 600)]
-
-
-def test_an_alarm_that_is_late_says_what_time_it_is_now() -> None:
-    async def run(house: House) -> None:
-        await call(house, "set_alarm", time="13:05")
-        await asyncio.sleep(900)
-        house.speakers.append(ScriptedSpeaker())
-        house.announcer.arrive()
-        await asyncio.sleep(1)
-
-    house = House()
-    house.play(run)
-    late = "It is 13:15. This is your alarm. This was due at 13:05."
-    assert house.heard == [(KITCHEN, late, 900)]
+    assert house.heard == [(KITCHEN, told, away_s)]
 
 
 def test_who_comes_back_while_another_room_is_never_quiet_is_told() -> None:
