@@ -1,9 +1,9 @@
 """Decides what becomes of the user's speech. Pure: ``on`` takes a fact and returns actions, which
 ``TurnRunner`` carries out.
 
-Why an answer was cut: only ``_interrupt`` and ``_publish`` cut one, for the reason that
-``pipeline.turn_taking.barge_in`` found in the words. Why a turn waits for its answer: see
-``pipeline.turn_taking.endpointing``. The states are in ``pipeline.turn_taking.turn``.
+Why an answer was cut: only ``_publish`` cuts one, for the reason that the words gave
+(``pipeline.turn_taking.barge_in``), or because it had hardly begun (``Onset.audible``). Why a turn
+waits: see ``pipeline.turn_taking.endpointing``. Its states: ``pipeline.turn_taking.turn``.
 """
 
 from __future__ import annotations
