@@ -200,8 +200,9 @@ class Replies:
     @property
     def last_question(self) -> str:
         """What the assistant said last, if the user has not replied yet."""
-        last = next(self._chat.newest_first, None)
-        return last.text if isinstance(last, MessageItem) and last.role == "assistant" else ""
+        messages = (item for item in self._chat.newest_first if isinstance(item, MessageItem))
+        last = next((each for each in messages if each.role != "system"), None)
+        return last.text if last and last.role == "assistant" else ""
 
     @property
     def last_speaker(self) -> str:

@@ -47,6 +47,7 @@ from pipeline.speaking.tuning import ANTICIPATED_LETTERS, LONG_WAIT_S, NEARLY_HE
 from pipeline.speaking.words import NOTHING_HEARD, ModelAnswer, Recital, Words
 from pipeline.spoken.language import language_of, language_of_talk
 from pipeline.spoken.length import spoken_letters
+from pipeline.spoken.punctuation import asks
 from pipeline.work import Cancelled, Priority, Work
 
 _SENTENCE_END = re.compile(r"[.!?…]+(?=\s)|[。！？]")
@@ -308,7 +309,7 @@ class Reply:
         """Whether it ends with a question that the listener has heard except for its last words."""
         message = self.heard_message
         rest = self.unsaid(message.text).strip() if message and self.words.complete else ""
-        return rest.endswith("?") and spoken_letters(rest) <= ANTICIPATED_LETTERS
+        return asks(rest) and spoken_letters(rest) <= ANTICIPATED_LETTERS
 
     def unsaid(self, heard_text: str) -> str:
         """The rest of its text after ``heard_text``; if the model had not finished, up to the last

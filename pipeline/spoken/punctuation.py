@@ -22,6 +22,13 @@ TYPOGRAPHY = (
 )
 TYPED_GAPS = r"'\u00a0\u2009\u202f"
 """Between the groups of a number, as Switzerland (1'234.50) and typesetters write it."""
+_QUESTION = re.compile(r"(?:[?？؟⁇⁈]|(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e])[\W_]*$")
+
+
+def asks(text: str) -> bool:
+    """Whether the text ends with a question mark of any script; quotes, markup and emoji may follow
+    it."""
+    return bool(_QUESTION.search(text))
 
 
 def grouping(gaps: str, thousands: str, point: str) -> Sequence[Rule]:

@@ -28,6 +28,7 @@ from pipeline.hearing.plausibility import Segment, believed
 from pipeline.hearing.recognition import StableWords
 from pipeline.items import AudioPart
 from pipeline.speaking.replies import Replies
+from pipeline.spoken.punctuation import asks
 from pipeline.turn_taking import tuning
 from pipeline.turn_taking.endpointing import Decision, Evidence, decide
 from pipeline.turn_taking.speculation import Budget
@@ -136,7 +137,7 @@ class Attempts:
             self._listener.speech_score(end) if is_scored else 1.0,
             self._listener.moves(turn.onset, end),
             over_answer,
-            self._replies.last_question.rstrip().endswith("?"),
+            asks(self._replies.last_question),
             self._directions.were_elsewhere(asyncio.get_running_loop().time()),
             live=True,
         )

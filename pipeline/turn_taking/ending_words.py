@@ -11,6 +11,7 @@ from typing import Literal
 
 from pipeline.settings import Lexicon
 from pipeline.spoken.language import UNSPACED
+from pipeline.spoken.punctuation import asks
 from pipeline.turn_taking import tuning
 
 Clue = Literal[
@@ -64,7 +65,7 @@ def ending(text: str, lexicon: Lexicon, question: str = "", complete: float | No
     nothing after one or two words, or if the model finds the words open: slightly open is enough
     after a word that may lean; otherwise, and in a short answer ("I do."), they must be plainly so.
     """
-    text, question = _plain(text, lexicon.language), _plain(question, lexicon.language)
+    text = _plain(text, lexicon.language)
     words = _words(text)
     end = text.rstrip(_QUOTES)
     mark = "..." if end.endswith("...") else end[-1:]
@@ -75,7 +76,7 @@ def ending(text: str, lexicon: Lexicon, question: str = "", complete: float | No
     begins = words[-1] in lexicon.starters and (mark not in _FULL or len(words) == 1)
     if begins or words[-1] in lexicon.fillers:
         return "filler"
-    answers = question.endswith("?") and len(words) <= _SHORT_WORDS
+    answers = asks(question) and len(words) <= _SHORT_WORDS
     may_lean = words[-1] in lexicon.leaning_ends
     if mark in _FULL and len(words) > 1:
         least = tuning.OPEN if may_lean and not answers else tuning.PLAINLY_OPEN

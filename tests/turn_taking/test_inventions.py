@@ -7,12 +7,23 @@ import pytest
 
 from pipeline import events
 from pipeline.audio import Pcm
-from pipeline.commands import AppendAudio, CommitAudio
+from pipeline.commands import AddItem, AppendAudio, CommitAudio
 from pipeline.engines.registry import Kind
+from pipeline.items import FunctionCallItem, FunctionOutputItem
 from pipeline.turn_record import TurnRecord
-from reachy_voice.testing import PUSH_TO_TALK, LevelVad, ScriptedStt, play, say, scene, silence
+from reachy_voice.testing import (
+    PUSH_TO_TALK,
+    LevelVad,
+    ScriptedLlm,
+    ScriptedStt,
+    play,
+    say,
+    scene,
+    silence,
+    text_item,
+)
 from tests.support.far_server import FarServer, serving
-from tests.support.overlap import over
+from tests.support.overlap import QUESTION, over
 from tests.support.turn_records import records_of
 from tests.support.url_engines import running
 
@@ -111,6 +122,23 @@ def test_a_voice_that_the_client_commits_is_heard(text: str) -> None:
     stt = ScriptedStt(texts=(text,), languages=("en",))
     played = play(say(0.8), CommitAudio(), silence(1.0), stt=stt, vad=HalfSureVad())
     assert played.transcripts == [text]
+
+
+@pytest.mark.parametrize("end", ["on?", "on? 😊", "on？", "on؟", 'on?"', "**on?**", "λες;", "on?!"])
+def test_a_hum_answers_a_question_however_it_is_written(end: str) -> None:
+    stt, llm = ScriptedStt((QUESTION, "Mm-hmm.")), ScriptedLlm(("Shall ", "I ", "go ", end))
+    played = play(say(1.0), silence(4.0), say(0.6), silence(1.0), stt=stt, llm=llm)
+    assert played.transcripts == [QUESTION, "Mm-hmm."]
+
+
+def test_a_hum_answers_a_question_although_other_items_follow_it() -> None:
+    stt, llm = ScriptedStt((QUESTION, "Mm-hmm.")), ScriptedLlm(("Shall ", "I ", "go ", "on?"))
+    call = AddItem(FunctionCallItem("item_a", "call_1", "nod", "{}"))
+    output = AddItem(FunctionOutputItem("item_b", "call_1", "done"))
+    seen = AddItem(text_item("item_c", "The user smiles.", "system"))
+    acts = (silence(4.0), call, output, seen, say(0.6), silence(1.0))
+    played = play(say(1.0), *acts, stt=stt, llm=llm)
+    assert played.transcripts == [QUESTION, "Mm-hmm."]
 
 
 @pytest.mark.parametrize("text", ["Thank you.", "Thanks for watching!", "you you you you"])
