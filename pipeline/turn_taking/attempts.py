@@ -56,6 +56,7 @@ class Attempts:
         self._warm_up = warm_up
         self._budget = Budget(context.settings.speculation)
         self._own_pauses_ms: deque[int] = deque(maxlen=tuning.OWN_PAUSES)
+        """Those within turns that had words: a noise's say nothing about people."""
 
     @property
     def wants_partials(self) -> bool:
@@ -222,7 +223,7 @@ class Attempts:
             attempt.text,
             scale.log_odds(complete),
             self._replies.last_question,
-            tuple(self._own_pauses_ms),
+            (*self._own_pauses_ms, *turn.pauses_ms)[-tuning.OWN_PAUSES :],
             ms_of(turn.speech_end - turn.start),
             turn.mistake,
         )
@@ -259,7 +260,7 @@ class Attempts:
             pause_ms = ms_of(start - utterance.turn.speech_end)
             ms_of_sent = self._listener.ms_of
             if ms_of_sent(start) - ms_of_sent(utterance.turn.speech_end) == pause_ms:
-                self._own_pauses_ms.append(pause_ms)
+                utterance.turn.pauses_ms.append(pause_ms)
             if attempt.text and self._budget.may_answer:
                 self._warm_up.hear(attempt.speech)
 
@@ -289,9 +290,11 @@ class Attempts:
             attempt.task.cancel()
         self._book_waste(attempt.item_id, attempt.work)
 
-    def book_use(self, attempt: Attempt) -> None:
+    def book_use(self, turn: Turn, attempt: Attempt) -> None:
         """The turn is over: count its engine time as used, or as wasted if it was noise. A
         discarded answer was counted when it was discarded."""
+        if attempt.text:
+            self._own_pauses_ms.extend(turn.pauses_ms)
         book = self._budget.note_use if attempt.text else self._budget.note_waste
         busy = attempt.works
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
@@ -133,6 +133,8 @@ class Turn:
     """Whether the session answers it by itself."""
     mistake: bool = False
     """Whether its words should not have interrupted the answer, as in a backchannel."""
+    pauses_ms: list[int] = field(default_factory=list)
+    """The pauses in it so far, without the newest."""
 
     def move(self, move: Move) -> None:
         """Go to the next state. Raises ``KeyError`` if that cannot happen."""

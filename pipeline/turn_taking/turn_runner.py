@@ -393,7 +393,7 @@ class TurnRunner:
         utterance.recognition.stop()
         verdict = self._overlaps.verdict(utterance, text)
         self._tell(Conclusion(turn, text, verdict, attempt.invented))
-        self._attempts.book_use(attempt)
+        self._attempts.book_use(turn, attempt)
         if self._waking:
             self._waking.obey(attempt.invented)
 

@@ -13,9 +13,12 @@ from pipeline.items import FunctionCallItem, FunctionOutputItem
 from pipeline.turn_record import TurnRecord
 from reachy_voice.testing import (
     PUSH_TO_TALK,
+    SPEECH_LEVEL,
+    Act,
     LevelVad,
     ScriptedLlm,
     ScriptedStt,
+    ScriptedTurn,
     play,
     say,
     scene,
@@ -122,6 +125,18 @@ def test_a_voice_that_the_client_commits_is_heard(text: str) -> None:
     stt = ScriptedStt(texts=(text,), languages=("en",))
     played = play(say(0.8), CommitAudio(), silence(1.0), stt=stt, vad=HalfSureVad())
     assert played.transcripts == [text]
+
+
+@pytest.mark.parametrize(("level", "waits_as_long"), [(MOTOR, True), (SPEECH_LEVEL, False)])
+def test_pauses_of_a_noise_are_not_the_users(level: int, waits_as_long: bool) -> None:
+    def waited(*before: Act) -> int:
+        stt = ScriptedStt(hears=lambda pcm: "Yeah." if MOTOR in np.abs(pcm) else "I think so.")
+        acts, turn = (*before, say(1.2), silence(3.0)), ScriptedTurn(probability=0.7)
+        played = play(*acts, stt=stt, turn=turn, vad=HalfSureVad())
+        return played.events(events.TurnJudged)[-1].wait_ms
+
+    flickering = (say(0.2, level), silence(0.12)) * 12
+    assert (waited(*flickering, silence(3.0)) == waited()) == waits_as_long
 
 
 @pytest.mark.parametrize("end", ["on?", "on? 😊", "on？", "on؟", 'on?"', "**on?**", "λες;", "on?!"])
