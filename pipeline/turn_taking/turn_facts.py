@@ -127,7 +127,7 @@ class Do(Enum):
     HAND_OVER = auto()
     """End all work for it but recognition: the client commits it."""
     FORGET_SPEAKER = auto()
-    """Learn nothing from how loud it was."""
+    """Learn nothing from how loud it was, nor from its language."""
     REJECT = auto()
     """Publish that it had no words."""
     COMMIT = auto()

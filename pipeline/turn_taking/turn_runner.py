@@ -284,6 +284,8 @@ class TurnRunner:
                 self._replies.forget_pending()
             case Do.FORGET_SPEAKER:
                 self._listener.forget_speaker()
+                if not self._machine.turns:  # else a later turn shows the language
+                    self._context.heard_language = utterance.language_before
             case Do.REJECT:
                 self._events.reject(utterance)
             case _ if attempt:
@@ -333,7 +335,9 @@ class TurnRunner:
             on_words if wants_words else None,
         ).begin(self._tasks)
         hold, self._suspicion = self._suspicion, None
-        utterance = self._utterances[turn] = TurnSpeech(turn, recognition, turn.start, hold=hold)
+        utterance = self._utterances[turn] = TurnSpeech(
+            turn, recognition, turn.start, context.heard_language, hold=hold
+        )
 
     def _release(self, utterance: TurnSpeech) -> None:
         hold, utterance.hold = utterance.hold, None

@@ -114,6 +114,8 @@ class TurnSpeech:
     recognition: Recognition
     fed_to: int
     """Sample index up to which the recogniser has the audio."""
+    language_before: str = ""
+    """The language of the conversation when it began; looks at its words may change it."""
     segment: Segment = NO_SCORES
     """The sound up to the last pause, or to where the client committed it."""
     attempt: Attempt | None = None

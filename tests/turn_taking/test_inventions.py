@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from pipeline.turn_record import TurnRecord
 from reachy_voice.testing import (
     PUSH_TO_TALK,
     SPEECH_LEVEL,
+    VOICE,
     Act,
     LevelVad,
     ScriptedLlm,
@@ -137,6 +140,15 @@ def test_pauses_of_a_noise_are_not_the_users(level: int, waits_as_long: bool) ->
 
     flickering = (say(0.2, level), silence(0.12)) * 12
     assert (waited(*flickering, silence(3.0)) == waited()) == waits_as_long
+
+
+@pytest.mark.parametrize("speech_s", [0.3, 0.5])
+def test_the_language_of_words_that_came_to_nothing_is_forgotten(speech_s: float) -> None:
+    look = "Danke dir für diese"
+    stt = ScriptedStt((QUESTION, look, look, ""), reported={QUESTION: "en", look: "de"})
+    auto = replace(VOICE, language="")
+    played = over(say(speech_s), silence(12.0), stt=stt, config=auto)
+    assert played.session.language == "en"
 
 
 @pytest.mark.parametrize("end", ["on?", "on? 😊", "on？", "on؟", 'on?"', "**on?**", "λες;", "on?!"])
