@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
-_NOTE = re.compile(r"\[[^\]]*\]|\([^)]*\)|（[^）]*）|【[^】]*】|\*[^*]*\*|♪[^♪]*♪?|<\|[^|]*\|>")
+_NOTE = re.compile(
+    r"\[[^\]]*\]|\([^)]*\)|（[^）]*）|【[^】]*】|\*[^*]*\*|[♪♫][^♪♫]*[♪♫]?|<\|[^|]*\|>|</?\w+>"
+)
 """What Whisper writes for sounds other than speech: ``[BLANK_AUDIO]``, ``(music)``; and marks of
-other recognisers that some servers leave in: ``<|en|><|NEUTRAL|>``."""
+other recognisers that some servers leave in: ``<|en|><|NEUTRAL|>``, ``<unk>``, ``</s>``."""
 
 
 def without_notes(text: str) -> str:
-    """``text`` without notes about sounds other than speech; empty if no word is left."""
-    words = " ".join(_NOTE.sub(" ", text).split())
+    """``text``, its accents joined to their letters, without notes about sounds other than speech;
+    empty if no word is left."""
+    words = " ".join(_NOTE.sub(" ", unicodedata.normalize("NFC", text)).split())
     return words if any(character.isalnum() for character in words) else ""

@@ -172,6 +172,10 @@ async def test_transcripts_of_any_shape_are_read(body: bytes, words: str) -> Non
         ("（拍手）【音楽】", ""),
         ("（笑）はい。", "はい。"),
         ("<|nospeech|><|EMO_UNKNOWN|>", ""),
+        ("[unk] <unk>", ""),
+        ("<noise> ♫ music ♫ </s>", ""),
+        ("Is 2 < 3 and 3 > 2?", "Is 2 < 3 and 3 > 2?"),
+        ("Socie\u0301te\u0301 Radio-Canada", "Société Radio-Canada"),
         ("<|en|><|NEUTRAL|><|Speech|><|woitn|>stop", "stop"),
     ],
 )
