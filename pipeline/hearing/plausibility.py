@@ -14,7 +14,8 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain, product
+from itertools import chain, groupby, product
+from operator import eq
 
 from pipeline.context import SessionContext
 from pipeline.engines.contract import Transcript
@@ -188,12 +189,11 @@ def _phrases(texts: tuple[str, ...]) -> Mapping[tuple[str, ...], bool]:
 
 
 def _is_repetition(words: list[str], lexicon: Lexicon, certainty: float) -> bool:
-    """Whether one phrase is said over and over, the last time perhaps in part, and not as people
-    do: "no no no no no", "be quiet be quiet be quiet be quiet"."""
-    lengths = range(1, (len(words) - 1) // (tuning.REPEATS - 1) + 1)
-    phrase = next((words[:n] for n in lengths if words[n:] == words[:-n]), [])
-    if not phrase:
-        return False
+    """Whether one phrase is said over and over, and not as people do: "no no no no no", "be quiet
+    be quiet be quiet be quiet"."""
+    phrase, beside = _loop(words)
+    if beside or not phrase:
+        return bool(phrase) and {*phrase, *beside}.isdisjoint(lexicon.commands)
     if _count(phrase) <= tuning.FEW_WORDS and not {*phrase}.isdisjoint(lexicon.commands):
         return certainty < tuning.HARDLY_SURE
     short = _count(phrase) <= tuning.REPEATED_WORDS and _count(words) <= tuning.MOST_REPEATED_WORDS
@@ -201,6 +201,22 @@ def _is_repetition(words: list[str], lexicon: Lexicon, certainty: float) -> bool
     alone = len(phrase) > 1 or not thanks or phrase[0] in lexicon.answers  # "you you you you"
     least = tuning.SURE_OF_COURTESY if thanks else tuning.SURE
     return not (short and alone) or certainty < least
+
+
+def _loop(words: list[str]) -> tuple[list[str], list[str]]:
+    """The phrase that comes again and again, the last time perhaps in part, and the few words
+    beside it, if it comes more often than people repeat anything; empty if there is none."""
+    for n in range(1, (len(words) - 1) // (tuning.REPEATS - 1) + 1):
+        end = 0
+        for again, group in groupby(map(eq, words, words[n:])):
+            at, end = end, end + len([*group])
+            if again and end - at > (tuning.REPEATS - 2) * n:
+                loop, beside = words[at : end + n], [*words[:at], *words[end + n :]]
+                often = len(loop) >= 2 * tuning.REPEATS * n
+                endless = often and _count(loop) > tuning.MOST_REPEATED_WORDS
+                if not beside or (endless and _count(beside) <= tuning.FEW_WORDS):
+                    return loop[:n], beside
+    return [], []
 
 
 def _is_hum(word: str, lexicon: Lexicon) -> bool:
