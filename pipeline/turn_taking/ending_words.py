@@ -44,8 +44,9 @@ LAST_WORDS: dict[Clue, float] = {
 """Log odds that each clue adds for the turn being over. Fitted together with ``tuning.READ``. The
 recogniser writes a comma where the voice stays up, and voices do so after requests, too."""
 
-_MARKS = str.maketrans("。．｡।۔؟、،؛—", ".....?,,;-")
-"""Marks of other scripts, besides those that NFKC turns into Western ones ("？", "，", "…")."""
+_MARKS = str.maketrans("。．｡।۔؟、،؛—’", ".....?,,;-'")
+"""Marks of other scripts, besides those that NFKC turns into Western ones ("？", "，", "…"), and
+the apostrophe that many recognisers write."""
 _GREEK_MARKS = str.maketrans(";·", "?;")
 _QUOTES = "\"'”’»」』) "
 _WITHIN_WORDS = "'’-"

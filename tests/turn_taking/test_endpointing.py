@@ -35,6 +35,8 @@ SETTINGS = Endpointing()
         ("I want the.", "", "leaning word"),
         ("Please enter your.", "", "leaning word"),
         ("Eggs, milk and", "", "leaning word"),
+        ("I think we’re", "", "leaning word"),
+        ("No, I don’t", "", "leaning word"),
         ("What is it?", "", "unfinished"),
         ("I think that", "", "leaning word"),
         ("I know that.", "", "unfinished"),
