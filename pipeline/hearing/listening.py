@@ -58,6 +58,10 @@ class Listener:
         seconds = max(stages.turn.history_seconds, onset_seconds) + HISTORY_SPARE_SECONDS
         self._history = AudioHistory(int(seconds * LISTEN_RATE))
         self.read = self._history.read
+        self._room = EMPTY
+        """The sound before the newest turn."""
+        self._moved = False
+        """Whether the timbre of any part of that turn moved, but for the newest."""
         self._taken = 0
         """Samples so far, including those of an incomplete window."""
         self._silence = AssumedSilence()
@@ -102,10 +106,14 @@ class Listener:
 
     def moves(self, start: int, end: int) -> bool:
         """Whether the timbre of the sound between two samples moves as a voice's does; True if that
-        cannot be told."""
-        first = max(0, start - tuning.TIMBRE_BEFORE_SAMPLES)
-        pcm, least_db = self.read(first, end), self._stages.vad.least_movement_db
-        return len(pcm) < end - first or may_be_voice(pcm, start - first, least_db)
+        cannot be told. A long sound, which is a turn, is judged part by part."""
+        long = end - start > tuning.TIMBRE_MOST_SAMPLES
+        if long and self._moved:
+            return True
+        room = self._room if long else self.read(start - tuning.TIMBRE_BEFORE_SAMPLES, start)
+        sound = self.read(max(start, end - tuning.TIMBRE_MOST_SAMPLES), end)
+        least_db = self._stages.vad.least_movement_db
+        return may_be_voice(np.concatenate((room, sound)), len(room), least_db)
 
     def configure(self, endpointing: Endpointing) -> None:
         """Use other settings from now on."""
@@ -147,7 +155,15 @@ class Listener:
         motor = self._motor.runs(is_sound, frame, self._taker.noticed if was_open else None)
         evidence = replace(evidence, motor=motor)
         score = self._nearness.hear(evidence, frame, was_open, settings)
-        return self._taker.feed(score.score, frame, *score[1:]), was_open
+        signals = self._taker.feed(score.score, frame, *score[1:])
+        for each in signals:
+            if isinstance(each, TurnStart):
+                self._room = self.read(each.start - tuning.TIMBRE_BEFORE_SAMPLES, each.start)
+                self._moved = False
+        parts, rest = divmod(frame.end - self._taker.noticed, tuning.TIMBRE_MOST_SAMPLES)
+        if was_open and parts and rest < len(frame.pcm):
+            self._moved = self.moves(self._taker.noticed, frame.end)
+        return signals, was_open
 
     def _filter(self, signals: list[Signal], was_open: bool) -> list[Signal]:
         """Hold a turn's signals back until it is known whether it is an echo, at most until its

@@ -96,6 +96,8 @@ TIMBRE_FRAMES = 3
 """Frames of 32 ms, 16 ms apart, whose power is averaged."""
 TIMBRE_SAMPLES, TIMBRE_BEFORE_SAMPLES = 192 * LISTEN_RATE // 1000, LISTEN_RATE
 """Less sound says nothing; the room is heard in the sound before it."""
+TIMBRE_MOST_SAMPLES = 8 * LISTEN_RATE
+"""More sound is judged part by part: of all frames, more than a tenth must be the room's."""
 TIMBRE_NEWEST_SAMPLES = 576 * LISTEN_RATE // 1000
 """Where a motor runs, the timbre of this much newest sound must move. 192 ms into it, 119 of 120
 commands do, and 0 of 105 moves of a servo; over a servo 0 to 10 dB below, 9 of 10 after 224 ms."""

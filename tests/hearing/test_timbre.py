@@ -164,16 +164,31 @@ def test_a_servo_opens_a_turn_only_once() -> None:
     moved = [np.pad(servo(seed), (0, SECOND // 2)) for seed in range(4)]
     said = to_signal(spoken_by_pico("Turn the light on.", "en"))
     pcm = np.concatenate([in_room(np.concatenate(moved)), in_room(said)])
-    begun = asyncio.run(starts(pcm))
+    begun = asyncio.run(starts(pcm, new_listener()))
     assert len(begun) == 2
     assert len(pcm) - len(said) - SECOND // 2 < begun[1] < len(pcm) - len(said) + SECOND // 4
 
 
-async def starts(pcm: Pcm) -> list[int]:
+def test_in_a_long_sound_a_voice_is_found_anywhere() -> None:
+    """The room before it, and its beginning, are no longer in the history."""
+    motor, said = servo(1, 20.0), to_signal(spoken_by_pico("What time is it?", "en"))
+    quieter = gained(motor, rms_dbfs(said) - rms_dbfs(motor) - 3.0)
+    half = quieter[: len(motor) // 2]
+    voices = ([quieter, said], [said, quieter], [half, said, half])
+    for sound, is_voice in ((motor, False), *((np.concatenate(each), True) for each in voices)):
+        pcm, listener = in_room(sound), new_listener()
+        asyncio.run(starts(pcm, listener))
+        assert listener.moves(SECOND, len(pcm)) == is_voice
+
+
+def new_listener() -> Listener:
     vad = LevelVad()
     vad.least_movement_db = LEAST_MOVEMENT_DB
     stages = cast(Stages, SimpleNamespace(vad=vad, turn=SimpleNamespace(history_seconds=8.0)))
-    listener = Listener(stages, EchoHearing(ClientEcho(512), Echo()), Endpointing())
+    return Listener(stages, EchoHearing(ClientEcho(512), Echo()), Endpointing())
+
+
+async def starts(pcm: Pcm, listener: Listener) -> list[int]:
     found: list[TurnStart] = []
     async for signals in listener.hear(pcm):
         signals += listener.judge(200)

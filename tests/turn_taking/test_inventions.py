@@ -90,9 +90,10 @@ def test_an_invention_does_not_stop_an_answer(text: str, reason: str) -> None:
     assert [(each.reason, each.said) for each in ignored] == [(reason, text)]
 
 
-def test_whatever_is_read_in_the_buzz_of_a_motor_is_not_answered() -> None:
+@pytest.mark.parametrize("seconds", [NOISE_S, 30.0])
+def test_whatever_is_read_in_the_buzz_of_a_motor_is_not_answered(seconds: float) -> None:
     stt = ScriptedStt(texts=("And in a different direction.",))
-    acts = (silence(1.0), say(NOISE_S, MOTOR), silence(3.0))
+    acts = (silence(1.0), say(seconds, MOTOR), silence(3.0))
     played = play(*acts, stt=stt, vad=BuzzingVad())
     assert [each.invented for each in played.events(events.SpeechRejected)] == ["hardly speech"]
     assert not played.events(events.ReplyStarted)
