@@ -50,6 +50,21 @@ class Segment:
     elsewhere: bool = False
     live: bool = False
 
+    @property
+    def short(self) -> bool:
+        """Whether it holds few words at most."""
+        return self.speech_s < tuning.FEW_WORDS_S
+
+    @property
+    def is_still(self) -> bool:
+        """Whether its timbre stands still; that of one vowel hardly moves."""
+        return not (self.moves or (self.short and self.certainty >= tuning.SURE))
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether it is hardly speech, whatever its words."""
+        return self.is_still or self.certainty < tuning.HARDLY_SURE
+
 
 NO_SCORES = Segment()
 
@@ -102,17 +117,15 @@ def unwanted(transcript: Transcript, segment: Segment, accept: Accept) -> Aside 
 
 def _is_hardly_speech(words: list[str], segment: Segment, lexicon: Lexicon) -> bool:
     """Whether the sound is no voice; few words, and thanks, which are often invented, need a better
-    one. The timbre of one vowel hardly moves."""
+    one."""
     least = tuning.HARDLY_SURE
     thanks = tuple(words) in _phrases(lexicon.courtesies) and words[0] not in lexicon.commands
     if thanks:
         least = tuning.SURE_OF_COURTESY
         if segment.speech_s > tuning.COURTESY_S + tuning.COURTESY_WORD_S * _count(words):
             return True
-    short = segment.speech_s < tuning.FEW_WORDS_S
-    few = short or thanks or _count(words) <= tuning.FEW_WORDS
-    still = not segment.moves and not (short and segment.certainty >= tuning.SURE)
-    return still or (few and segment.certainty < least)
+    few = segment.short or thanks or _count(words) <= tuning.FEW_WORDS
+    return segment.is_still or (few and segment.certainty < least)
 
 
 def _count(words: list[str]) -> float:

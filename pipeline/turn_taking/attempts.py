@@ -18,6 +18,7 @@ from functools import partial
 from pipeline.audio import LISTEN_RATE, ms_of
 from pipeline.context import SessionContext
 from pipeline.conversation.warm_up import WarmUp
+from pipeline.engines.contract import Transcript
 from pipeline.engines.word_scale import scale_of
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import SpeculationDiscarded, TurnJudged
@@ -123,7 +124,8 @@ class Attempts:
         try:
             transcript = await attributed(self._context, utterance.recognition, attempt.work)
         except ReachyVoiceError as error:
-            return error
+            # Nobody waits for an answer to a noise, nor for an apology.
+            return Transcript("", 0.0, invented="hardly speech") if segment.is_noise else error
         self._budget.note_pass(transcript.seconds, loop.time() - began)
         return believed(self._context, transcript, segment)
 

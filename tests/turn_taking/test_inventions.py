@@ -11,6 +11,7 @@ from pipeline import events
 from pipeline.audio import Pcm
 from pipeline.commands import AddItem, AppendAudio, CommitAudio
 from pipeline.engines.registry import Kind
+from pipeline.errors import EngineError
 from pipeline.items import FunctionCallItem, FunctionOutputItem
 from pipeline.turn_record import TurnRecord
 from reachy_voice.testing import (
@@ -19,6 +20,7 @@ from reachy_voice.testing import (
     VOICE,
     Act,
     LevelVad,
+    Scene,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTurn,
@@ -97,6 +99,24 @@ def test_whatever_is_read_in_the_buzz_of_a_motor_is_not_answered(seconds: float)
     played = play(*acts, stt=stt, vad=BuzzingVad())
     assert [each.invented for each in played.events(events.SpeechRejected)] == ["hardly speech"]
     assert not played.events(events.ReplyStarted)
+
+
+def test_a_noise_that_cannot_be_recognised_gets_no_apology() -> None:
+    stt = ScriptedStt(error=EngineError("no ears"))
+    played = play(
+        say(NOISE_S, MOTOR), silence(3.0), say(1.0), silence(3.0), stt=stt, vad=HalfSureVad()
+    )
+    assert [each.invented for each in played.events(events.SpeechRejected)] == ["hardly speech"]
+    assert played.ends == [("failed", "no ears")], "but speech does"
+
+
+def test_a_noise_that_cannot_be_recognised_takes_no_answer_away() -> None:
+    def then_fail(played: Scene) -> None:
+        played.stages.stt.error = EngineError("no ears")  # type: ignore[attr-defined]
+
+    played = over(then_fail, say(NOISE_S, MOTOR), silence(9.0), vad=HalfSureVad())
+    assert played.statuses == ["cancelled", "completed"]
+    assert len(played.prompts) == 1, "the rest is said"
 
 
 @pytest.mark.parametrize("text", ["Stop.", "No.", "no no no no no", "Be quiet! " * 4])
