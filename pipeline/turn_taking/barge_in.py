@@ -259,7 +259,7 @@ def commands(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
     verdict = words(overlap, settings, lexicon)
     if not interrupts(verdict):
         return verdict
-    if any(word in lexicon.commands for word in _words(overlap.text or "")):
+    if any(_is_in_commands(word, lexicon) for word in _words(overlap.text or "")):
         return "command"
     return "no command" if overlap.ended else "unsure"
 
@@ -286,11 +286,16 @@ def _repeated_share(words: Sequence[str], answer_words: Sequence[str]) -> float:
 
 
 def _is_command(word: str, lexicon: Lexicon, *, so_far: bool) -> bool:
-    """Of "tais-toi", the first part counts. A word that agrees, or with ``so_far`` may begin to, is
-    no misheard command: Portuguese "está" is like "escuta"."""
-    if _is_in(word, lexicon.commands) or _is_in(word.partition("-")[0], lexicon.commands):
+    """A word that agrees, or with ``so_far`` may begin to, is no misheard command: Portuguese
+    "está" is like "escuta"."""
+    if _is_in_commands(word, lexicon):
         return True
     return _is_one_of(word, lexicon.commands) and not _agrees([word], lexicon, so_far=so_far)
+
+
+def _is_in_commands(word: str, lexicon: Lexicon) -> bool:
+    """Of "tais-toi", the first part counts."""
+    return any(_is_in(each, lexicon.commands) for each in (word, word.partition("-")[0]))
 
 
 def _is_in(word: str, words: Sequence[str]) -> bool:

@@ -380,10 +380,16 @@ def test_a_pause_always_brings_a_verdict(
         # A pronoun hangs on the command.
         ("fr", "Tais-toi.", "command"),
         ("pt", "Cala-te.", "command"),
+        ("pt", "Silencio.", "command"),
+        ("es", "Callate.", "command"),
+        ("en", "Don’t.", "command"),
     ],
 )
 def test_words_as_a_recogniser_writes_them(language: str, text: str, verdict: Verdict) -> None:
-    assert judge(Overlap(700, True, text), WORDS, lexicon_of(LEXICONS, language)) == verdict
+    overlap, lexicon = Overlap(700, True, text), lexicon_of(LEXICONS, language)
+    assert judge(overlap, WORDS, lexicon) == verdict
+    commands_alone = judge(overlap, BargeIn(policy="commands"), lexicon)
+    assert (commands_alone == "command") == (verdict == "command")
 
 
 @pytest.mark.parametrize(
