@@ -65,6 +65,11 @@ class Segment:
         """Whether it is hardly speech, whatever its words."""
         return self.is_still or self.certainty < tuning.HARDLY_SURE
 
+    @property
+    def unread(self) -> str | None:
+        """Its text before it is recognised: a noise has none, that of speech is not known."""
+        return "" if self.is_noise else None
+
 
 NO_SCORES = Segment()
 

@@ -268,7 +268,8 @@ class TurnRunner:
             case Do.READ:
                 self._read(utterance)
             case Do.MEASURE:
-                self._tell(Reading(turn, self._overlaps.verdict(utterance, None), None))
+                text = self._attempts.segment(utterance, self._listener.heard_end).unread
+                self._tell(Reading(turn, self._overlaps.verdict(utterance, text), text))
             case Do.INTERRUPT if self._context.config.interruptible:
                 utterance.hold, utterance.cut_reply = None, self._replies.interrupt()
             case Do.INTERRUPT:
@@ -352,8 +353,8 @@ class TurnRunner:
             self._tasks.create_task(self._read_words(utterance))
 
     async def _read_words(self, utterance: TurnSpeech) -> None:
-        text = None
         segment = self._attempts.segment(utterance, self._listener.heard_end)
+        text = segment.unread
         with suppress(ReachyVoiceError):  # then its length decides
             transcript = await utterance.recognition.transcript(utterance.reading)
             text = believed(self._context, transcript, segment).text
