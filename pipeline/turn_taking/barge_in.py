@@ -94,7 +94,8 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
     share = _repeated_share(words, _words(overlap.answer_words))
     own = overlap.cancels_echo and share >= tuning.MAYBE_ECHOED
     opens = not own and rest[0] in lexicon.openers
-    why: Interruption = "command" if command else "question" if opens else "words"
+    asks = opens and not (refuses or _is_in_commands(rest[0], lexicon))  # "what" is like "wait"
+    why: Interruption = "question" if asks else "command" if command else "words"
     if overlap.ended:
         return "too short" if why == "words" and _is_short(overlap, words, rest, lexicon) else why
     if overlap.earlier and (command or not own) and _log_odds(overlap, lexicon) > 0:

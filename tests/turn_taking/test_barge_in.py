@@ -383,6 +383,8 @@ def test_a_pause_always_brings_a_verdict(
         ("pt", "Silencio.", "command"),
         ("es", "Callate.", "command"),
         ("en", "Don’t.", "command"),
+        # A word that opens a question is no misheard command: "what" is like "wait".
+        ("en", "What is the time?", "question"),
     ],
 )
 def test_words_as_a_recogniser_writes_them(language: str, text: str, verdict: Verdict) -> None:
