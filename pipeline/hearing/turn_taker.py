@@ -141,8 +141,9 @@ class TurnTaker:
         return self._recent.mean_since(self._start)
 
     def speech_score(self, end: int) -> float:
-        """Mean score of the newest turn's speech up to sample ``end``, without its pauses."""
-        return self._recent.speech_score(self._start, end, self._settings.silence_threshold)
+        """Mean score of the newest turn's speech from where it was noticed up to sample ``end``,
+        without its pauses. A noise may come before that, which the VAD did not take for speech."""
+        return self._recent.speech_score(self.noticed, end, self._settings.silence_threshold)
 
     @property
     def suspects(self) -> bool:

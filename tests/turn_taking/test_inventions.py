@@ -58,6 +58,14 @@ class HalfSureVad(LevelVad):
         return 0.55 if 500 < loud < 2000 else await super().score(pcm)
 
 
+class DoubtingVad(LevelVad):
+    """Never quite takes the motor for a voice."""
+
+    async def score(self, pcm: Pcm) -> float:
+        loud = np.abs(pcm.astype(int)).mean()
+        return 0.4 if 500 < loud < 2000 else await super().score(pcm)
+
+
 class BuzzingVad(LevelVad):
     """Sure of any loud sound, but it is the buzz of a motor."""
 
@@ -131,7 +139,13 @@ def test_a_slow_recogniser_does_not_make_a_noise_stop_an_answer(takes_s: float) 
 def test_a_command_by_a_voice_stops_the_answer(text: str) -> None:
     voice = say(0.5 if len(text) < 20 else 1.5)
     played = over(voice, silence(1.0), stt=inventing(text), vad=HalfSureVad())
-    assert played.reply.status == "cancelled"
+    assert played.ends[0] == ("cancelled", "turn_detected")
+
+
+def test_a_command_behind_a_noise_stops_the_answer() -> None:
+    acts = (say(3.0, MOTOR), say(0.4), silence(1.0))
+    played = over(*acts, stt=inventing("Stop."), vad=DoubtingVad())
+    assert played.ends[0] == ("cancelled", "turn_detected")
 
 
 def test_an_invention_that_the_client_commits_has_an_empty_transcript() -> None:
