@@ -8,7 +8,7 @@ from pipeline.hearing.listening import Listener
 from pipeline.speaking.replies import Replies
 from pipeline.spoken import speakable
 from pipeline.turn_taking.barge_in import Overlap, Verdict, ignored, judge
-from pipeline.turn_taking.utterance import TurnSpeech
+from pipeline.turn_taking.utterance import Attempt, TurnSpeech
 
 
 class Overlaps:
@@ -33,15 +33,18 @@ class Overlaps:
         answer = self._replies.latest_words, self._replies.asks
         return self._judge(utterance, speech_ms, ended, text, *answer)
 
-    def mistake(self, utterance: TurnSpeech, text: str | None) -> bool:
+    def mistake(self, utterance: TurnSpeech, attempt: Attempt) -> bool:
         """Whether the full transcript would not have justified the interruption that the first
-        words caused."""
-        turn, reply = utterance.turn, utterance.cut_reply
-        if reply is None or text is None:
+        words caused. A command does, even if a noise went on after it and it is doubted now."""
+        turn, reply, heard = utterance.turn, utterance.cut_reply, attempt.transcript
+        if reply is None or heard is None:
             return False
         speech_ms = ms_of(turn.speech_end - turn.onset)
         answer = reply.delivery.spoken_lately, reply.asks
-        return ignored(self._judge(utterance, speech_ms, True, text, *answer))
+        doubted = heard.doubt.text if heard.doubt else ""
+        if self._judge(utterance, speech_ms, True, doubted, *answer) == "command":
+            return False
+        return ignored(self._judge(utterance, speech_ms, True, heard.text, *answer))
 
     def _judge(
         self,

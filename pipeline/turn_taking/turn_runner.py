@@ -383,7 +383,7 @@ class TurnRunner:
         attempt.words = words
         turn, text = utterance.turn, attempt.text
         self._tell(Reading(turn, self._overlaps.verdict(utterance, text), text))
-        if self._overlaps.mistake(utterance, text):
+        if self._overlaps.mistake(utterance, attempt):
             self._tell(Mistake(turn))
         if self._waking and isinstance(words, Transcript) and not turn.state.overlaps:
             cuts = utterance.cut_reply is not None

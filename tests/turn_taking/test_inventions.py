@@ -148,6 +148,13 @@ def test_a_command_behind_a_noise_stops_the_answer() -> None:
     assert played.ends[0] == ("cancelled", "turn_detected")
 
 
+def test_an_answer_stays_stopped_although_a_noise_follows_the_command() -> None:
+    stt, acts = inventing("Stop."), (say(0.4), say(5.0, MOTOR), silence(9.0))
+    played = over(*acts, stt=stt, vad=HalfSureVad())
+    assert played.ends == [("cancelled", "turn_detected")]
+    assert [each.invented for each in played.events(events.SpeechRejected)] == ["hardly speech"]
+
+
 def test_an_invention_that_the_client_commits_has_an_empty_transcript() -> None:
     stt = ScriptedStt(texts=("Thanks for watching!",))
     acts = (silence(1.0), CommitAudio(), silence(1.0))
