@@ -56,7 +56,7 @@ class Keywords:
     def put_into(self, text: str) -> str:
         """``text``, with near-misses replaced by their keywords."""
         places: list[tuple[int, int, str]] = []
-        for _, start, end, keyword in sorted(self._candidates(text)):
+        for _, start, end, _, keyword in sorted(self._candidates(text)):
             if all(end <= other[0] or start >= other[1] for other in places):
                 places.append((start, end, keyword))
         for start, end, keyword in sorted(places, reverse=True):
@@ -64,8 +64,9 @@ class Keywords:
                 text = text[:start] + keyword + text[end:]
         return text
 
-    def _candidates(self, text: str) -> Iterator[tuple[float, int, int, str]]:
-        """Stretches of words that may be a keyword: difference, start, end, and the keyword."""
+    def _candidates(self, text: str) -> Iterator[tuple[float, int, int, bool, str]]:
+        """Stretches of words that may be a keyword: difference, start, end, whether it is spelled
+        otherwise, and the keyword."""
         words = list(islice(_WORD.finditer(text), tuning.MOST_TEXT_WORDS if self._keywords else 0))
         has_capitals_for_names = (self._language or language_of(text)) not in ("", "de")
         before: list[str] = []  # the words of the sentence so far
@@ -85,7 +86,8 @@ class Keywords:
                 is_called = is_greeted or (is_alone and is_asked and text[end] != ",")
                 least = tuning.LEAST_SOUNDS + (0 if is_name else 1 if is_alone or is_called else 2)
                 for found, keyword in self._near(_sounds(phrase), least, is_name, is_called):
-                    yield found, begin.start(), end, keyword
+                    is_other = text[begin.start() : end].lower() != keyword.lower()
+                    yield found, begin.start(), end, is_other, keyword
             before.append(begin.group().lower())
             last = begin.end()
 

@@ -47,6 +47,8 @@ ENGLISH = lexicon_of(LEXICONS, "en")
         ("Reachy", "What is your name? Ricky, I know.", "What is your name? Ricky, I know."),
         ("O'Neill", "Call Mr O'Neil or O\u2019Neal's son.", "Call Mr O'Neill or O'Neill's son."),
         ("John", "Ask Jon. Jon is here.", "Ask John. Jon is here."),
+        ("John,Jon", "Ask Jon and John.", "Ask Jon and John."),
+        ("Reachy,Richie", "Hey Richie.", "Hey Richie."),
     ],
 )
 def test_a_near_miss_becomes_the_keyword(keywords: str, heard: str, text: str) -> None:
