@@ -25,6 +25,8 @@ from pipeline.spoken.sounds import difference, drop_cost, sounds_of
 _WORD = re.compile(r"(?<!['\u2019])\b(?:[A-Z]['\u2019](?=[A-Z]))?[^\W\d_]+")
 _ENDS = tuple('.!?:"\u2026\u201c\u201d\u00ab\u00bb')
 """A word after one of these begins with a capital, name or not."""
+_AROUND = "".join(_ENDS) + ", \t\n"
+"""Around a keyword, these would stand in the text twice."""
 _GREETINGS = {"hey", "hi", "hello", "ok", "okay", "hallo", "hola", "oye", "ciao", "ehi", "salut"}
 _GREETINGS |= {"bonjour", "hoi", "oi", "olá"}
 _CALENDAR = """monday tuesday wednesday thursday friday saturday sunday january february march april
@@ -40,17 +42,18 @@ class Keywords:
     """The words that are likely in a session."""
 
     def __init__(self, words: Iterable[str], lexicon: Lexicon) -> None:
-        """``words``: names, or phrases of up to ``MOST_WORDS`` words; very short ones and words of
-        turn-taking ("Stop") have no effect. ``lexicon``: its words, and the small words of its
-        language, are not replaced."""
+        """``words``: names, or phrases of up to ``MOST_WORDS`` words; very short ones, those
+        with digits (which have no sounds) and words of turn-taking ("Stop") have no effect.
+        ``lexicon``: its words, and the small words of its language, are not replaced."""
         self._language = lexicon.language
         self._stop_words = _stop_words(lexicon)
-        short = (each.strip() for each in words if len(each) <= tuning.LONGEST_KEYWORD_CHARS)
+        short = (each.strip(_AROUND) for each in words if len(each) <= tuning.LONGEST_KEYWORD_CHARS)
         ordinary = self._stop_words - {_ROBOT}
         phrases = dict.fromkeys(each for each in short if each.lower() not in ordinary)
         self._keywords: dict[str, list[tuple[str, str]]] = {}
         for keyword in islice(phrases, tuning.MOST_KEYWORDS):
-            if len(sounds := _sounds(keyword)) >= tuning.LEAST_SOUNDS:
+            sounds = "" if re.search(r"\d", keyword) else _sounds(keyword)
+            if len(sounds) >= tuning.LEAST_SOUNDS:
                 self._keywords.setdefault(sounds[0], []).append((keyword, sounds))
 
     def put_into(self, text: str) -> str:

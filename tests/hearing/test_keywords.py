@@ -49,6 +49,8 @@ ENGLISH = lexicon_of(LEXICONS, "en")
         ("John", "Ask Jon. Jon is here.", "Ask John. Jon is here."),
         ("John,Jon", "Ask Jon and John.", "Ask Jon and John."),
         ("Reachy,Richie", "Hey Richie.", "Hey Richie."),
+        ("Sonos 2,Route 66", "Play it on Sonos 2. Root 66?", "Play it on Sonos 2. Root 66?"),
+        (" Jokari! ", "Play Jokary! Jokari!", "Play Jokari! Jokari!"),
     ],
 )
 def test_a_near_miss_becomes_the_keyword(keywords: str, heard: str, text: str) -> None:
