@@ -22,7 +22,8 @@ from pipeline.settings import Lexicon
 from pipeline.spoken.language import SMALL_WORDS, language_of
 from pipeline.spoken.sounds import difference, drop_cost, sounds_of
 
-_WORD = re.compile(r"(?<!['\u2019])\b(?:[A-Z]['\u2019](?=[A-Z]))?[^\W\d_]+")
+_WORD = re.compile(r"(?<!['\u2019](?!\w{3}))\b(?:[A-Z]['\u2019](?=[A-Z]))?[^\W\d_]+")
+"""Also behind an apostrophe ("d'Anneliese"), but not "it's" or "we'll"."""
 _ENDS = tuple('.!?:"\u2026\u201c\u201d\u00ab\u00bb')
 """A word after one of these begins with a capital, name or not."""
 _AROUND = "".join(_ENDS) + ", \t\n"

@@ -58,6 +58,19 @@ def test_a_near_miss_becomes_the_keyword(keywords: str, heard: str, text: str) -
 
 
 @pytest.mark.parametrize(
+    ("language", "heard", "text"),
+    [
+        ("fr", "C'est l'amie d'Annelise.", "C'est l'amie d'Anneliese."),
+        ("it", "La casa dell\u2019Annelise.", "La casa dell\u2019Anneliese."),
+        ("en", "It's Annelise's.", "It's Anneliese's."),
+    ],
+)
+def test_a_name_may_stand_behind_an_apostrophe(language: str, heard: str, text: str) -> None:
+    words = Keywords(["Anneliese", "Sanneliese"], lexicon_of(LEXICONS, language))
+    assert words.put_into(heard) == text
+
+
+@pytest.mark.parametrize(
     ("language", "keywords", "texts"),
     [
         ("en", "Reachy", "My name is Ricky.|Ricky, and yours?|Call Rocky.|Is Rich there?|Rishi."),
