@@ -40,9 +40,13 @@ _SPELLINGS = tuple(
 )
 
 
+_LETTERS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe"})
+"""Letters of Latin scripts that Unicode takes for no other letter with a mark."""
+
+
 def sounds_of(word: str) -> str:
     """One letter for each sound, roughly; empty for scripts other than Latin."""
-    sounds = unicodedata.normalize("NFKD", word).lower()
+    sounds = unicodedata.normalize("NFKD", word).casefold().translate(_LETTERS)
     for spelling, sound in _SPELLINGS:
         sounds = spelling.sub(sound, sounds)
     return sounds

@@ -51,6 +51,8 @@ ENGLISH = lexicon_of(LEXICONS, "en")
         ("Reachy,Richie", "Hey Richie.", "Hey Richie."),
         ("Sonos 2,Route 66", "Play it on Sonos 2. Root 66?", "Play it on Sonos 2. Root 66?"),
         (" Jokari! ", "Play Jokary! Jokari!", "Play Jokari! Jokari!"),
+        ("Søren,Łukasz", "Call Soren or Lukasz.", "Call Søren or Łukasz."),
+        ("Strauß", "Call Strauss.", "Call Strauß."),
     ],
 )
 def test_a_near_miss_becomes_the_keyword(keywords: str, heard: str, text: str) -> None:
