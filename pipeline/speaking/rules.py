@@ -12,7 +12,7 @@ from pipeline.speaking.delivery import ReplyPlan
 def by_rule(plan: ReplyPlan, messages: Sequence[Message], language: str) -> ToolCall | None:
     """The call that is the whole answer to ``messages``; ``None``: the model answers."""
     rule, config = plan.settings.rule, plan.config
-    if rule is None or config.tool_choice.kind == "none":
+    if rule is None or config.tool_choice.kind != "auto":
         return None
     # Clients add what a model should know behind the words.
     last = next((each for each in reversed(messages) if each.role != "system"), None)

@@ -96,6 +96,7 @@ class Kitchen:
         return play(open, *acts, close, tool_servers=self.servers, settings=settings, **options)
 
 
+TRANSLATE = Tool("translate", "", {"type": "object"})
 NOTE = AddItem(text_item("note", "The user is Tom.", "system"))
 
 
@@ -221,9 +222,11 @@ def test_a_rule_calls_for_such_a_model_too() -> None:
     [
         replace(VOICE, tools=(Tool("set_timer", "", {"type": "object"}),)),
         replace(VOICE, tool_choice=ToolChoice("none")),
+        replace(VOICE, tools=(TRANSLATE,), tool_choice=ToolChoice("required")),
+        replace(VOICE, tools=(TRANSLATE,), tool_choice=ToolChoice("named", "translate")),
     ],
 )
-def test_a_client_with_such_a_tool_or_that_wants_no_calls_gets_none(config: SessionConfig) -> None:
+def test_a_client_with_such_a_tool_or_that_chooses_itself_gets_none(config: SessionConfig) -> None:
     llm = ScriptedLlm(deltas=("Hello.",))
     played = Kitchen().play(say(1), silence(5), llm=llm, stt=ScriptedStt((FIVE,)), config=config)
     assert played.words == ["Hello."]
