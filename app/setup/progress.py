@@ -36,7 +36,7 @@ PAGE = Path(__file__).with_name("progress.html")
 class SetupProgress:
     """``build/progress.json``: ``steps``, each with its ``title``, ``typical_s`` and the Unix times
     at which it ``began`` and ``ended``, ``null`` if not yet; ``console``: where the server will be;
-    ``asks``: whether the terminal asks something; ``failure``: why set-up has stopped, or empty."""
+    ``asks``: whether the terminal asks something."""
 
     def __init__(self, place: Place) -> None:
         self.file = place.build / "progress.json"
@@ -48,7 +48,7 @@ class SetupProgress:
         try:
             state: dict[str, Any] = json.loads(self.file.read_text())
         except FileNotFoundError:
-            return {"steps": {}, "console": "/console/", "asks": False, "failure": ""}
+            return {"steps": {}, "console": "/console/", "asks": False}
         return state
 
     def add(self, steps: Sequence[Step]) -> None:
@@ -74,9 +74,6 @@ class SetupProgress:
         yield
         self._write({**self.read(), "asks": False})
 
-    def fail(self, why: str) -> None:
-        self._write({**self.read(), "asks": False, "failure": why})
-
     def set_console(self, url: str) -> None:
         """Known once the settings can be read."""
         if self.file.exists():
@@ -101,6 +98,7 @@ def progress_page(place: Place, args: Namespace, *, opens: bool = False) -> Iter
     opened. Raises ``SetupError`` if the port is taken."""
     progress = SetupProgress(place)
     progress.clear()
+    failure = ""  # why set-up has stopped; not in the file, for which a full disk may have no room
     looked, shown = threading.Event(), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -108,14 +106,15 @@ def progress_page(place: Place, args: Namespace, *, opens: bool = False) -> Iter
             state = self.path == "/progress.json"
             is_known = state or self.path.startswith("/console") or self.path == "/"
             looked.set()
-            now = progress.read()
-            body = json.dumps({**now, "now": time.time()}).encode() if state else PAGE.read_bytes()
+            why = failure
+            now = {**progress.read(), "failure": why, "now": time.time()}
+            body = json.dumps(now).encode() if state else PAGE.read_bytes()
             self.send_response(200 if is_known else 503)
             self.send_header("Content-Type", "application/json" if state else "text/html")
             self.send_header("Cache-Control", "no-store")
             self.end_headers()
             self.wfile.write(body)
-            if state and now["failure"]:
+            if state and why:
                 shown.set()
 
         def log_message(self, format: str, *args: Any) -> None:
@@ -137,7 +136,7 @@ def progress_page(place: Place, args: Namespace, *, opens: bool = False) -> Iter
         try:
             yield is_open
         except (SetupError, OSError) as error:
-            progress.fail(error.report() if isinstance(error, SetupError) else f"{error}")
+            failure = error.report() if isinstance(error, SetupError) else f"{error}"
             if is_open or looked.is_set():
                 shown.wait(SHOWN_S)
             raise

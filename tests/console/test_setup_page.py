@@ -16,6 +16,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from app.setup import options
+from app.setup.failures import SetupError
 from app.setup.place import Place
 from app.setup.progress import SetupProgress, progress_page
 from app.setup.steps import Step
@@ -67,10 +68,12 @@ async def test_it_becomes_the_console(page: Shown, tmp_path: Path) -> None:
 
 
 async def test_it_shows_why_set_up_stopped(page: Shown, tmp_path: Path) -> None:
-    port, progress, _ = page
-    await asyncio.to_thread(progress.fail, "Setup stopped: the disk is full.")
+    port, _, stack = page
     async with browsing(tmp_path) as visit:
         await visit.page.goto(f"http://localhost:{port}/")
-        await expect(visit.page.get_by_role("status")).to_have_text(
-            "Setup stopped: the disk is full."
+        error = SetupError(13, "a file could not be written", "the disk is full", "Free some space")
+        stopped = asyncio.create_task(
+            asyncio.to_thread(stack.__exit__, SetupError, error, error.__traceback__)
         )
+        await expect(visit.page.get_by_role("status")).to_have_text(error.report())
+        await stopped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import threading
 import urllib.error
@@ -153,6 +154,29 @@ def test_a_question_and_a_failure_are_on_the_page(
         flow.set_up(place, [step])
     assert "you answered no" in states[-1]["failure"]
     assert not states[-1]["asks"]
+
+
+def test_a_full_disk_is_on_the_page(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
+    shown: list[str] = []
+    args = on_a_free_port()
+
+    def browse(url: str) -> bool:
+        def look() -> None:
+            while not (shown and shown[-1]):
+                shown.append(fetched(f"{url}progress.json")["failure"])
+
+        threading.Thread(target=look).start()
+        return True
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(progress, "open_in_browser", browse)
+    monkeypatch.setattr(SetupProgress, "_write", full)
+    step = Step("first", "First", lambda: "inputs", lambda log: None)
+    with pytest.raises(OSError, match="No space left"), progress_page(place, args, opens=True):
+        flow.set_up(place, [step])
+    assert "No space left" in shown[-1]
 
 
 def test_it_ends_when_set_up_fails(place: Place) -> None:
