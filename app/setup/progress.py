@@ -47,7 +47,7 @@ class SetupProgress:
     def read(self) -> dict[str, Any]:
         try:
             state: dict[str, Any] = json.loads(self.file.read_text())
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):  # an outage may have left it empty
             return {"steps": {}, "console": "/console/", "asks": False}
         return state
 

@@ -75,6 +75,14 @@ def test_it_shows_each_step_as_it_is(place: Place) -> None:
     assert seen[0]["now"] >= seen[0]["steps"]["first"]["began"]
 
 
+def test_a_file_that_an_outage_has_left_empty_is_written_anew(place: Place) -> None:
+    progress = SetupProgress(place)
+    progress.file.parent.mkdir(parents=True)
+    progress.file.touch()
+    flow.set_up(place, [Step("first", "First", lambda: "inputs", lambda log: None)])
+    assert progress.read()["steps"]["first"]["ended"]
+
+
 def test_what_runs_beside_another_step_has_begun(place: Place) -> None:
     def begun(log: Log) -> None:
         assert SetupProgress(place).read()["steps"]["llama"]["began"]
