@@ -146,9 +146,9 @@ def progress_page(place: Place, args: Namespace, *, opens: bool = False) -> Iter
 
 
 def port_of(args: Namespace) -> int:
-    """The server's port if the command line names it, else the default."""
+    """The server's port if the command line names one, else the default."""
     port = _named_port(args)
-    return int(port) if port.isdecimal() else PORT
+    return int(port) if port.isdecimal() and int(port) < 1 << 16 else PORT
 
 
 def is_port_known(args: Namespace, environ: Mapping[str, str] = os.environ) -> bool:

@@ -206,6 +206,7 @@ def test_it_ends_when_set_up_fails(place: Place) -> None:
         (["--set", "server.port=9001"], 9001),
         (["--set", "server.port=9001", "--port", "9000"], 9000),
         (["--port", "many"], 8765),
+        (["--port", "87650"], 8765),
     ],
 )
 def test_it_is_at_the_servers_port(arguments: list[str], port: int) -> None:
