@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable, Sequence
@@ -269,7 +268,8 @@ def check_computer(place: Place, todo: Sequence[Step], needs: Needs | None = Non
     room = {
         place.home: sum(step.checkout_mb for step in todo),
         cache_of(place, needs): sum(step.cache_mb for step in todo),
-        Path(tempfile.gettempdir()): needs.temporary_mb,
+        # Not by tempfile, which finds no directory on a full disk.
+        Path(os.environ.get("TMPDIR") or "/tmp"): needs.temporary_mb,
     }
     faults = [error for error in (*errors, *computer.space_errors(room)) if error]
     for error in faults[:-1]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import platform
@@ -9,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from app.setup.commands import Log
 from app.setup.finding import Check
 from app.setup.needs import Cuda, MissingWeights, Needs
 from app.setup.place import Place
+from app.setup.steps import Step
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.machine
@@ -319,6 +322,19 @@ class TestFitness:
         found = Needs(findings=(Check("GPU memory", "warn", "little", "Close others"),))
         flow.check_computer(place, [], found)
         assert "GPU memory: little. Close others" in capsys.readouterr().err
+
+    def test_a_full_disk_is_called_so(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        def none_is_usable() -> str:
+            raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+        monkeypatch.setattr(tempfile, "gettempdir", none_is_usable)
+        monkeypatch.setenv("TMPDIR", str(tmp_path / "absent"))
+        step = Step("large", "Large", lambda: "inputs", lambda log: None, checkout_mb=10**9)
+        with pytest.raises(failures.SetupError) as caught:
+            flow.check_computer(place, [step])
+        assert caught.value.exit_code == failures.NO_SPACE
 
     def test_room_for_what_nemo_unpacks(self, place: Place) -> None:
         with pytest.raises(failures.SetupError) as caught:
