@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from pipeline.engines.contract import TextDelta, ToolCall
 from pipeline.engines.llm.tool_calls.parser import CallParser, Part
 from pipeline.engines.llm.tool_calls.schema_check import fits
-from pipeline.engines.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, THOUGHTS, Syntax
+from pipeline.engines.llm.tool_calls.syntax import (
+    ENDS,
+    FAMILIES,
+    GEMMA,
+    HERMES,
+    LLAMA,
+    THOUGHTS,
+    Syntax,
+)
 from pipeline.messages import Tool
 from tests.support.places import DATA
 
@@ -111,6 +119,12 @@ def test_thoughts_are_never_spoken(begin: str, end: str) -> None:
         assert read(HERMES, cut(text, range(size, len(text), size))) == [TextDelta("Hello.")]
     assert read(HERMES, [f"{begin} I never come to an end"]) == []
     assert read(HERMES, [f"{end}Hello."]) == [TextDelta("Hello.")]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_nothing_after_the_end_of_a_turn_is_an_answer(end: str) -> None:
+    text = f"Hello.{end}\n<|im_start|>user\nStop!{end}{CALL}"
+    assert read(HERMES, [text]) == read(HERMES, list(text)) == [TextDelta("Hello.")]
 
 
 def test_an_object_may_be_text() -> None:

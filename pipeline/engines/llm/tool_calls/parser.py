@@ -17,7 +17,7 @@ from pipeline.engines.llm.tool_calls import foreign
 from pipeline.engines.llm.tool_calls.bare import BareCall, may_open, opens
 from pipeline.engines.llm.tool_calls.call_data import CallData
 from pipeline.engines.llm.tool_calls.schema_check import fits
-from pipeline.engines.llm.tool_calls.syntax import BLOCKS, THOUGHTS, Syntax
+from pipeline.engines.llm.tool_calls.syntax import BLOCKS, ENDS, THOUGHTS, Syntax
 from pipeline.messages import Tool
 
 log = logging.getLogger("reachy_voice.llm")
@@ -26,6 +26,8 @@ Part = TextDelta | ToolCall
 
 _SEPARATORS = " \t\r\n;,"
 """Characters allowed between two calls."""
+_NEVER = "\0"
+"""Closes what follows the end of a turn: no model writes it."""
 _MOST_HELD = 50_000
 """Longest text held back while waiting for a call without marks to end, in characters."""
 _MOST_AT_ONCE = 4096
@@ -287,8 +289,8 @@ class CallParser:
         if mark == self._syntax.marker:
             self._enter_call(self._syntax)
             self.rest = self._syntax.rest
-        elif mark in BLOCKS:
-            self._state, self._block_end = "block", BLOCKS[mark]
+        elif mark in BLOCKS or mark in ENDS:
+            self._state, self._block_end = "block", BLOCKS.get(mark, _NEVER)
             self._may_close = False
         elif mark in (foreign.LIST, foreign.FUNCTION):
             self._state, self._foreign = "foreign", mark

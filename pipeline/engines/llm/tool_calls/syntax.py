@@ -100,7 +100,7 @@ STRAY = (
 of Mistral, Granite, Nemotron and LM Studio, and in ``tool_calls/foreign.py``."""
 
 ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|endoftext|>", "<|return|>")
-"""Ends of a turn, which some servers leave in the text."""
+"""Ends of a turn, which some servers leave in the text. What follows is no answer."""
 
 HERMES = Syntax(
     "hermes",
