@@ -108,6 +108,7 @@ async def test_json_that_is_no_call_stays_text(text: str, choice: ToolChoice) ->
     "text",
     [
         f"[TOOL_CALLS][{DANCE_TEXT}]",  # Mistral
+        f'[TOOL_CALLS] [{DANCE_TEXT[:-1]}, "id": "VvvODy9mT"}}]</s>',
         f"<|tool_call|>[{DANCE_TEXT}]",  # Granite
         f"<TOOLCALL>[{DANCE_TEXT}]</TOOLCALL>",  # Nemotron
         f"[TOOL_REQUEST]{DANCE_TEXT}[END_TOOL_REQUEST]",  # LM Studio

@@ -23,7 +23,7 @@ _TEXT = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _MOST_LEVELS = 50
 """Nesting limit of arguments. Bounds the work if a call may begin at any brace."""
 _ARGUMENTS = ("arguments", "parameters")
-_KEYS = tuple(f'"{key}"' for key in ("name", *_ARGUMENTS, "type"))
+_KEYS = tuple(f'"{key}"' for key in ("name", *_ARGUMENTS, "type", "id"))
 
 
 def opens(text: str) -> bool:
