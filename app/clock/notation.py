@@ -18,10 +18,11 @@ _SIGNS = re.compile(r"[^\w' .]|(?<!\d)\.|\.(?!\d)|_")
 
 
 def plain(text: str) -> str:
-    """``text`` in lower case, one space between words: "7:30" becomes "7 30", "1.5" stays."""
+    """``text`` in lower case, with single spaces: "7:30" becomes "7 30", "7h30" "7 h 30"."""
     text = text.lower().replace("’", "'")
     text = re.sub(r"\b([ap])\.\s?m\b\.?", r"\1m", text)
-    text = re.sub(r"(?<=\d)\s?(?:[.:]|h(?=\d))(?=\d\d(?!\d))", " ", text)
+    text = re.sub(r"(?<=\d)\s?[.:](?=\d\d(?!\d))", " ", text)
+    text = re.sub(r"(?<=\d)\s?h(?=\d\d(?!\d))", " h ", text)
     text = re.sub(r"(?<=\d)(?=h\b|[ap]m\b|min\b)", " ", text)
     text = _ELISIONS.sub(r"\1' ", re.sub(r"(?<=\d),(?=\d)", ".", text))
     return " ".join(_SIGNS.sub(" ", text).split())

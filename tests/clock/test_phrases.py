@@ -238,6 +238,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Countdown from ten minutes": timer(600),
         "Cancel the countdown": cancel("timer"),
         "Start the final countdown": None,
+        "Set a 2h timer": timer(7200),
+        "Wake me up at 06h45": alarm("06:45"),
         "Remind me around four to call mum": UNCLEAR,
     },
     "de": {
@@ -435,6 +437,9 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Mets un minuteur d'une heure et quart": timer(4500),
         "Non, annule le minuteur.": cancel("timer"),
         "Lance un chrono de deux minutes": timer(120),
+        "Mets un minuteur de 1h30": timer(5400),
+        "Rappelle-moi dans 1h30 de sortir": remind("sortir", seconds=5400),
+        "Rappelle-moi à 17h30 de sortir": remind("sortir", **at("17:30")),
     },
     "es": {
         "Pon un temporizador de cinco minutos.": timer(300),
@@ -728,7 +733,7 @@ def test_which_half_of_the_day(said: str, now: str, due: str) -> None:
     ("said", "words"),
     [
         ("7:30 p.m.", "7 30 pm"),
-        ("7h30", "7 30"),
+        ("7h30", "7 h 30"),
         ("7 h", "7 h"),
         ("1,5 Stunden.", "1.5 stunden"),
         ("Réveille-moi d’ici", "réveille moi d' ici"),
