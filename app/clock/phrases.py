@@ -126,8 +126,10 @@ class Phrases:
             if seconds is None or seconds > LONGEST_LENGTH_S:
                 return None
             arguments["seconds"] = seconds
-        if groups.get("text") and self._times_in(match.string[match.start("text") :], length) > 1:
-            return None  # "to call Anna at five and Tom at six"
+        text = groups.get("text") or ""
+        times = self._times_in(match.string[match.start("text") :], length) if text else 0
+        if text.isdigit() or times > 1:
+            return None  # in German, "two timers"; or "to call Anna at five and Tom at six"
         if when := groups.get("when"):
             when = (groups.get("days") or "") + when
             at = self._times.moment(when, now, _USUAL[tool])

@@ -349,6 +349,8 @@ ASKED: dict[str, dict[str, tuple[str, dict[str, Any]] | None]] = {
         "Nein, weck mich um acht.": alarm("08:00"),
         "Starte einen Countdown von zehn Minuten": timer(600),
         "Kein Timer auf zehn Minuten": None,
+        "Stell zwei Timer auf zehn Minuten": UNCLEAR,
+        "Lösch zwei Timer": UNCLEAR,
         "Erinnere mich daran, um acht Uhr zwei Tabletten zu nehmen": UNCLEAR,
         "Kannst du mich daran erinnern, dass ich um acht Uhr zwei Tabletten nehme": UNCLEAR,
         "Erinnere mich daran, um acht Uhr dreißig Anna anzurufen": remind(
