@@ -86,8 +86,8 @@ class Fetcher:
     def fetch(self, remote: RemoteFile, target: Path, report: Report = ignore_progress) -> Path:
         """Download to ``target``, whose folder exists, resuming from ``target.part``.
 
-        Raises ``WeightsError``. The part is kept after a lost connection, and deleted after a wrong
-        size or hash or a full disk.
+        Raises ``WeightsError``. The part is kept after a lost connection and if something else is
+        sent, and deleted after a wrong size or hash or a full disk.
         """
         part = target.with_name(target.name + ".part")
         resumed = part.exists()
@@ -130,8 +130,9 @@ class Fetcher:
         with self._client.stream("GET", remote.url, headers=headers) as response:
             start = _accepted_start(response, remote, start, part)
             total = _total(response, start)
-            if remote.size is not None and total is not None and total != remote.size:
-                raise _wrong_size(remote.label, total, remote.size)
+            is_page = response.headers.get("content-type", "").startswith("text/html")
+            if is_page or (remote.size and total not in (None, remote.size)):
+                raise _other_answer(remote, "a web page" if is_page else f"{total:,} bytes")
             with part.open("r+b" if start else "wb") as file:
                 file.seek(start)
                 file.truncate()
@@ -161,6 +162,16 @@ def _accepted_start(response: httpx.Response, remote: RemoteFile, start: int, pa
     if status in (401, 403, 407):
         raise SourceRefusal(what, why=why, fix=remote.refusal_fix)
     raise WeightsError(what, why=why, fix="The catalogue entry may be out of date")
+
+
+def _other_answer(remote: RemoteFile, sent: str) -> WeightsError:
+    """Says nothing about the part, which stays."""
+    return SourceRefusal(
+        f"{remote.label} is not what the catalogue promises",
+        why=f"{sent} came in its place{f' of {remote.size:,}' if remote.size else ''}",
+        fix="See in a browser whether this network wants you to log in, then run the same command "
+        "again; if that does not help, do not trust the source",
+    )
 
 
 def _total(response: httpx.Response, start: int) -> int | None:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from app.models.download import Fetcher, Progress, RemoteFile, SourceRefusal, WrongContent
+from app.models.download import Fetcher, Progress, RemoteFile, SourceRefusal
 from pipeline.errors import WeightsError
 from tests.support.file_server import FileServer, file_server
 
@@ -112,9 +112,26 @@ def test_a_wrong_file_leaves_nothing_behind(
     server: FileServer, fetcher: Fetcher, tmp_path: Path, lie: Lie
 ) -> None:
     server.files["/model.bin"] = lie.content
-    with pytest.raises(WrongContent, match="not what the catalogue promises"):
+    with pytest.raises(WeightsError, match="not what the catalogue promises"):
         fetcher.fetch(remote(server, size=lie.size), tmp_path / "m")
     assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize("is_page", [True, False])
+def test_a_part_survives_the_login_page_of_a_network(
+    server: FileServer, fetcher: Fetcher, tmp_path: Path, is_page: bool
+) -> None:
+    """As a page of unknown length, or of a length that the file does not have."""
+    (tmp_path / "m.part").write_bytes(CONTENT[:123_456])
+    server.redirects["/model.bin"] = "/login/" if is_page else "/login"
+    server.files |= {"/login/": b"<html>Log in", "/login": b"<html>Log in"}
+    server.resumes, server.lengths = False, not is_page
+    with pytest.raises(WeightsError, match="wants you to log in"):
+        fetcher.fetch(remote(server), tmp_path / "m")
+    server.redirects.clear()
+    server.resumes = True
+    assert fetcher.fetch(remote(server), tmp_path / "m").read_bytes() == CONTENT
+    assert server.ranges[-1] == "bytes=123456-"
 
 
 def test_a_server_that_keeps_hanging_up_is_given_up_and_the_part_kept(
