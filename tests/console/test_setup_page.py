@@ -30,10 +30,14 @@ Shown = tuple[int, SetupProgress, ExitStack]
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Iterator[Shown]:
+def place(tmp_path: Path) -> Place:
+    return Place(ROOT, tmp_path / "cache", "python", data=tmp_path)
+
+
+@pytest.fixture
+def page(place: Place) -> Iterator[Shown]:
     """The page with one of two steps done. Its port, what it shows, and what ends it."""
     port = free_port()
-    place = Place(ROOT, tmp_path / "cache", "python", data=tmp_path)
     steps = [Step(name, name, lambda: "inputs", lambda log: None, 30) for name in ("One", "Two")]
     with ExitStack() as stack:
         stack.enter_context(progress_page(place, options.of_serve(["--port", str(port)])))
@@ -67,7 +71,9 @@ async def test_it_becomes_the_console(page: Shown, tmp_path: Path) -> None:
             await expect(visit.page.get_by_text("Here is the console.")).to_be_visible()
 
 
-async def test_it_shows_why_set_up_stopped(page: Shown, tmp_path: Path) -> None:
+async def test_it_shows_why_set_up_stopped_and_that_it_runs_again(
+    page: Shown, place: Place, tmp_path: Path
+) -> None:
     port, _, stack = page
     async with browsing(tmp_path) as visit:
         await visit.page.goto(f"http://localhost:{port}/")
@@ -77,3 +83,8 @@ async def test_it_shows_why_set_up_stopped(page: Shown, tmp_path: Path) -> None:
         )
         await expect(visit.page.get_by_role("status")).to_have_text(error.report())
         await stopped
+        again = await asyncio.to_thread(options.of_serve, ["--port", str(port)])
+        with ExitStack() as anew:
+            await asyncio.to_thread(anew.enter_context, progress_page(place, again))
+            await expect(visit.page.get_by_role("status")).to_have_text("Nearly there …")
+            await asyncio.to_thread(anew.close)
