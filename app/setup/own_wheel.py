@@ -33,7 +33,8 @@ def pack(directory: Path) -> Path:
     program = distribution(NAME)
     folder = f"reachy_voice-{program.version}"
     wheel = directory / f"{folder}-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
+    # Files of reproducible images and of Nix are from 1970, ten years older than a zip may say.
+    with zipfile.ZipFile(wheel, "w", strict_timestamps=False) as archive:
         rows = [f"{folder}.dist-info/RECORD,,"]
         for file in _files():
             archive.write(str(program.locate_file(file)), str(file))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import zipfile
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import pytest
 
-from app.setup import commands, computer, failures, llama
+from app.setup import commands, computer, failures, llama, own_wheel
 from app.setup.commands import Log
 
 pytestmark = pytest.mark.machine
@@ -193,3 +195,18 @@ class TestComputer:
         assert added["CMAKE_BUILD_PARALLEL_LEVEL"] == "1"
         assert "-DGGML_NATIVE=ON" in added["CMAKE_ARGS"]
         assert "-DCMAKE_CXX_FLAGS_INIT=-U__AMX_INT8__" in added["CMAKE_ARGS"]
+
+
+def test_an_installed_program_of_1970_is_packed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Files of reproducible images are that old."""
+    about = tmp_path / "reachy_voice-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: reachy-voice\nVersion: 1\n")
+    (about / "RECORD").write_text("app.py,,\n")
+    (tmp_path / "app.py").touch()
+    os.utime(tmp_path / "app.py", (0, 0))
+    monkeypatch.setattr(own_wheel, "distribution", lambda _: PathDistribution(about))
+    with zipfile.ZipFile(own_wheel.pack(tmp_path)) as wheel:
+        assert wheel.namelist()[0] == "app.py"
