@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from app.setup import commands, computer, failures, llama, own_wheel
+from app.setup import commands, computer, failures, flow, llama, own_wheel
 from app.setup.commands import Log
+from app.setup.place import Place
 
 pytestmark = pytest.mark.machine
 
@@ -195,6 +196,15 @@ class TestComputer:
         assert added["CMAKE_BUILD_PARALLEL_LEVEL"] == "1"
         assert "-DGGML_NATIVE=ON" in added["CMAKE_ARGS"]
         assert "-DCMAKE_CXX_FLAGS_INIT=-U__AMX_INT8__" in added["CMAKE_ARGS"]
+
+
+@pytest.mark.parametrize("name", ["PIP_CONSTRAINT", "PIP_TARGET", "PIP_ONLY_BINARY"])
+def test_pip_installs_what_is_locked_whatever_the_environment_says(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """NVIDIA's containers set ``PIP_CONSTRAINT``."""
+    monkeypatch.setenv(name, str(tmp_path / "file"))
+    assert not flow.step_environment(Place(tmp_path, tmp_path, "python"))[name]
 
 
 def test_an_installed_program_of_1970_is_packed(
