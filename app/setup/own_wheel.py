@@ -46,10 +46,11 @@ def pack(directory: Path) -> Path:
 
 def program_of_setup() -> Path | None:
     """The program that setup installed. ``None``: this is it, or a checkout, or setup has not run
-    since this version was installed."""
+    since this version was installed or the Python of its environment was removed."""
     if not IS_INSTALLED:
         return None
     place = Place.of(os.environ)
     if Path(os.path.realpath(__file__)).is_relative_to(os.path.realpath(place.venv)):
         return None
-    return place.program if place.stamps.read("project") == identity() else None
+    is_current = place.python.exists() and place.stamps.read("project") == identity()
+    return place.program if is_current else None

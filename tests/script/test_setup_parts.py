@@ -7,6 +7,7 @@ import shutil
 import zipfile
 from importlib.metadata import PathDistribution
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -220,3 +221,19 @@ def test_an_installed_program_of_1970_is_packed(
     monkeypatch.setattr(own_wheel, "distribution", lambda _: PathDistribution(about))
     with zipfile.ZipFile(own_wheel.pack(tmp_path)) as wheel:
         assert wheel.namelist()[0] == "app.py"
+
+
+def test_a_program_whose_python_was_removed_is_not_continued(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Homebrew and uv remove it when they upgrade."""
+    place = Place(tmp_path, tmp_path, "python", data=tmp_path)
+    place.python.parent.mkdir(parents=True)
+    place.python.symlink_to(tmp_path / "python3.12")
+    place.stamps.write("project", "this version")
+    monkeypatch.setattr(own_wheel, "IS_INSTALLED", True)
+    monkeypatch.setattr(own_wheel, "identity", lambda: "this version")
+    monkeypatch.setattr(own_wheel, "Place", SimpleNamespace(of=lambda _: place))
+    assert own_wheel.program_of_setup() is None
+    (tmp_path / "python3.12").touch()
+    assert own_wheel.program_of_setup() == place.program
