@@ -50,7 +50,10 @@ class Model:
         """Adapters that each context must be told to use."""
         self._learnt = "".join(f"{each.digest} {each.scale}" for each in self.adapters)
         if options.requantize and options.gpu_layers == 0 and self._is_slow_here(path):
-            self._load_faster(path)
+            try:
+                self._load_faster(path)
+            except OSError as problem:  # no directory for temporary files: a full disk has none
+                log.warning("Reading prompts will be slow: no Q8_0 copy: %s", problem)
         self.vocab = self._api.llama_model_get_vocab(self.handle)
         self.vocab_tokens = int(self._api.llama_vocab_n_tokens(self.vocab))
         self.trained_tokens = int(self._api.llama_model_n_ctx_train(self.handle))

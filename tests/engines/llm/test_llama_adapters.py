@@ -72,6 +72,18 @@ def test_merged_or_not_an_adapter_changes_the_model_alike(
     assert np.abs(slow - plain).mean() > 5 * np.abs(slow - beside).mean()
 
 
+def test_without_room_for_a_copy_the_weights_are_used_as_they_are(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_is_usable(prefix: str) -> None:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    adapter = LoraAdapter(path=written(tmp_path / "one.gguf"), scale=SCALE)
+    slow = logits(base, adapter, requantize=False)
+    monkeypatch.setattr(llama_model.tempfile, "TemporaryDirectory", none_is_usable)
+    assert np.array_equal(logits(base, adapter), slow)
+
+
 def test_two_adapters_add_up(base: Path, tmp_path: Path) -> None:
     whole = LoraAdapter(path=written(tmp_path / "one.gguf"), scale=SCALE)
     half = whole.model_copy(update={"scale": SCALE / 2})
