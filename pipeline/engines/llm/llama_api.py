@@ -17,8 +17,8 @@ from typing import Any
 
 from pipeline.errors import EngineError
 
-_WARN, _ERROR, _CONTINUED = 2, 3, 5
-"""``enum ggml_log_level``: warning, error, and a continuation of the previous line."""
+_WARN, _ERROR, _CONTINUED = 3, 4, 5
+"""``enum ggml_log_level`` of ggml.h: warning, error, and a continuation of the previous line."""
 
 _LOG_LINES = 8
 

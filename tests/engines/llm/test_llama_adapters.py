@@ -105,7 +105,7 @@ def test_other_weights_are_refused(base: Path, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="does not fit the language model") as raised:
         Model(other, LlamaCppOptions(adapters=(adapter,)))
     assert "other.gguf" in raised.value.what
-    assert raised.value.why
+    assert "failed to apply lora adapter" in raised.value.why
     assert "set llm.adapters to []" in raised.value.fix
 
 
@@ -113,7 +113,7 @@ def test_other_weights_are_refused(base: Path, tmp_path: Path) -> None:
     ("data", "sha256", "what", "why"),
     [
         (None, None, "cannot be read", "No such file"),
-        (b"no GGUF", None, "does not fit", "."),
+        (b"no GGUF", None, "does not fit", "invalid magic characters"),
         (b"", "0" * 64, "is not the one", "not 0000"),
     ],
 )
