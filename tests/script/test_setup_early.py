@@ -48,7 +48,7 @@ class Bare:
         self.root = copied(directory)
         programs = directory / "programs"
         programs.mkdir()
-        for name in ("bash", "cat", "dirname"):
+        for name in ("bash", "cat", "dirname", "readlink"):
             (programs / name).symlink_to(shutil.which(name) or "")
         self.python = programs / "python3"
         self.python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
@@ -99,6 +99,12 @@ class TestRealRuns:
         assert exit_code == code, printed
         assert all(words in printed for words in told)
         assert not (bare.root / "build").exists()
+
+    def test_a_link_to_it_starts_it(self, bare: Bare, tmp_path: Path) -> None:
+        link = tmp_path / "reachy"
+        link.symlink_to(bare.root / "script" / "serve")
+        told = subprocess.check_output([link, "--help"], env=bare.env, text=True)
+        assert "--setup-only" in told
 
     def test_no_compiler_stops_before_anything_is_made(self, bare: Bare) -> None:
         exit_code, printed = bare.run("serve", "--setup-only")
