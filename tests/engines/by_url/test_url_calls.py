@@ -112,6 +112,9 @@ async def test_json_that_is_no_call_stays_text(text: str, choice: ToolChoice) ->
         f"<|tool_call|>[{DANCE_TEXT}]",  # Granite
         f"<TOOLCALL>[{DANCE_TEXT}]</TOOLCALL>",  # Nemotron
         f"[TOOL_REQUEST]{DANCE_TEXT}[END_TOOL_REQUEST]",  # LM Studio
+        f"<tools>\n{DANCE_TEXT}\n</tools>",  # small Qwen
+        f"<tool_calls>[{DANCE_TEXT}]</tool_calls>",
+        f"<function_call>{DANCE_TEXT}</function_call>",
         f"{DANCE_TEXT}<|im_end|>",
         '[TOOL_CALLS]dance[ARGS]{"steps": 3}',
         '<function=dance>{"steps": 3}</function>',

@@ -94,11 +94,12 @@ of DeepSeek and Kimi."""
 STRAY = (
     *BLOCKS.values(),
     *("</tool_call>", "<tool_call|>", "[TOOL_CALLS]", "<|tool_call|>", "<TOOLCALL>", "</TOOLCALL>"),
-    *("[TOOL_REQUEST]", "[END_TOOL_REQUEST]", "<function=", "</function>", "</s>"),
+    *("[TOOL_REQUEST]", "[END_TOOL_REQUEST]", "<function=", "</function>", "<tools>", "</tools>"),
+    *("<tool_calls>", "</tool_calls>", "<function_call>", "</function_call>", "</s>"),
 )
 """Marks that are dropped: closing ones without their opening mark, and those around calls in JSON
-of Mistral, Granite, Nemotron and LM Studio, and in ``tool_calls/foreign.py``; and Mistral's end of
-a turn, which ends struck text in HTML, too."""
+of Mistral, Granite, Nemotron and LM Studio, and in ``tool_calls/foreign.py``; Mistral's end of a
+turn, which ends struck text in HTML, too; and what small Qwen models write for their own marks."""
 
 ENDS = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|endoftext|>", "<|return|>")
 """Ends of a turn, which some servers leave in the text. What follows is no answer."""
