@@ -85,8 +85,9 @@ def megabytes(size: int) -> str:
 
 
 def confirm(fetches: Sequence[Fetch]) -> bool:
-    """Ask the user, at a terminal and before a large download."""
+    """Ask the user, at a terminal and before a large download. The end of input is no."""
     if total_mb(fetches) < ASK_FROM_MB or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return True
     print("Continue? [Y/n] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("", "y", "yes")
+    answer = sys.stdin.readline()
+    return bool(answer) and answer.strip().lower() in ("", "y", "yes")

@@ -104,7 +104,8 @@ class TestPlan:
         assert plan.confirm(self.FETCHES)
 
     @pytest.mark.parametrize(
-        ("said", "agreed"), [("\n", True), ("y\n", True), ("n\n", False), ("q\n", False)]
+        ("said", "agreed"),
+        [("\n", True), ("y\n", True), ("n\n", False), ("q\n", False), ("", False)],
     )
     def test_a_question_before_a_large_fetch(
         self, monkeypatch: pytest.MonkeyPatch, said: str, agreed: bool
