@@ -30,6 +30,7 @@ PORT = 8765
 SHOWN_S = 10
 """How long the page stays up for a browser to show why set-up has stopped."""
 MOST_BYTES = 100_000
+SETTING_UP = b"reachy-voice is being set up"
 PAGE = Path(__file__).with_name("progress.html")
 
 
@@ -97,7 +98,6 @@ def progress_page(place: Place, args: Namespace, *, opens: bool = False) -> Iter
     """Serve the page to browsers on this machine. ``opens``: open it in one. Yields whether one was
     opened. Raises ``SetupError`` if the port is taken."""
     progress = SetupProgress(place)
-    progress.clear()
     failure = ""  # why set-up has stopped; not in the file, for which a full disk may have no room
     looked, shown = threading.Event(), threading.Event()
 
@@ -127,6 +127,7 @@ def progress_page(place: Place, args: Namespace, *, opens: bool = False) -> Iter
             yield False
             return
         raise _port_taken(port_of(args)) from error
+    progress.clear()  # not before: another set-up may have the port
     with server:
         serving = threading.Thread(target=server.serve_forever, daemon=True)
         serving.start()
@@ -169,7 +170,8 @@ def _port_taken(port: int) -> SetupError:
 
 
 def open_running(console: str) -> bool:
-    """Open the console of a server of this program that already runs. Returns whether one does."""
+    """Open the console of a server of this program that already runs or is being set up. Returns
+    whether one is."""
     any_certificate = ssl.create_default_context()
     any_certificate.check_hostname, any_certificate.verify_mode = False, ssl.CERT_NONE
     https = urllib.request.HTTPSHandler(context=any_certificate)
@@ -178,11 +180,12 @@ def open_running(console: str) -> bool:
         with opener.open(urljoin(console, "/v1/models"), timeout=2) as answer:
             body = answer.read(MOST_BYTES)
     except HTTPError as refusal:
-        body = refusal.read(MOST_BYTES) if refusal.code == HTTPStatus.UNAUTHORIZED else b""
+        known = (HTTPStatus.UNAUTHORIZED, HTTPStatus.SERVICE_UNAVAILABLE)
+        body = refusal.read(MOST_BYTES) if refusal.code in known else b""
     except (OSError, ValueError, HTTPException):
         return False
-    # It names itself as the model's owner, or in its refusal of a missing key.
-    if not body.startswith(b"{") or b"reachy-voice" not in body:
+    # It names itself as the model's owner, in its refusal of a missing key, or on set-up's page.
+    if SETTING_UP not in body and not (body.startswith(b"{") and b"reachy-voice" in body):
         return False
     print(f"reachy-voice runs already: {console}", file=sys.stderr, flush=True)
     open_in_browser(console)

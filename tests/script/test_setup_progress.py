@@ -128,9 +128,11 @@ def test_a_port_that_is_taken_is_noticed_before_anything_is_set_up(
 ) -> None:
     args = on_a_free_port()
     with progress_page(place, args):
+        SetupProgress(place).add([Step("first", "First", lambda: "inputs", lambda log: None)])
         with pytest.raises(SetupError, match="cannot be used") as raised:
             progress_page(place, args).__enter__()
         assert raised.value.exit_code == 20
+        assert SetupProgress(place).read()["steps"], "those of the first set-up stay"
         monkeypatch.setattr(progress, "PORT", port_of(args))
         with progress_page(place, at("--config", "file.yaml"), opens=True) as is_open:
             assert not is_open, "the file may have another port"
@@ -272,6 +274,18 @@ def test_without_a_command_a_browser_is_opened_once(
     flow.serve(place, [], opens=True)
     assert len(opened) == fresh
     assert became == [["serve"] if fresh else ["serve", "--open"]]
+
+
+def test_without_a_command_a_running_set_up_is_shown(
+    monkeypatch: pytest.MonkeyPatch, place: Place
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(progress, "PORT", free_port())
+    monkeypatch.setattr(progress, "is_port_known", lambda args: True)
+    monkeypatch.setattr(progress, "open_in_browser", lambda url: opened.append(url) is None)
+    with progress_page(place, at()):
+        flow.serve(place, [], opens=True)
+    assert opened == [f"http://localhost:{progress.PORT}/console/"]
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
