@@ -13,9 +13,17 @@ from app.doctor.checks import check_wake
 from app.models import wake_word as wake_words
 from app.settings.load import load_settings
 from benchmarks.harness.heard_speech import run_program
+from benchmarks.harness.virtual_engines import InlineVad
 from pipeline.audio import LISTEN_RATE
+from pipeline.commands import AppendAudio
+from pipeline.engines.vad import silero
 from pipeline.engines.wake import micro_wakeword
 from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, WeightsError
+from pipeline.events import FellAsleep, Woke
+from pipeline.settings import Echo, SessionSettings, Wake
+from reachy_voice.testing import Scene, ScriptedStt, run_virtual, scene
+from tests.support.places import Weights
+from tests.support.recordings import recording
 
 pytestmark = pytest.mark.engines
 pytest.importorskip("pymicro_wakeword")
@@ -43,6 +51,46 @@ def test_it_hears_its_call_and_nothing_else(voice: str, tmp_path: Path) -> None:
         pcm = np.concatenate((second, run_program(voice, text), second))
         heard = [stream.called(pcm[at : at + 512]) for at in range(0, len(pcm), 512)]
         assert any(heard) is called
+
+
+@pytest.mark.parametrize(
+    ("word", "call"),
+    [("hey_jarvis", "Hey Jarvis."), ("hey_mycroft", "Hey Mycroft."), ("alexa", "Alexa.")],
+)
+def test_each_call_of_the_package_is_heard(word: str, call: str) -> None:
+    second = np.zeros(LISTEN_RATE, np.int16)
+    pcm = np.concatenate((second, run_program("flite awb", call), second))
+    heard = [micro_wakeword.load([name]).open().called(pcm) for name in (word, "okay_nabu")]
+    assert heard == [True, False]
+
+
+def test_a_sleeping_session_answers_nobody_but_who_calls_it(weights: Weights) -> None:
+    """Recordings of people, and then the call and a question in one breath."""
+    talk = [recording(name).pcm for name in ("goforward", "something", "beckett")]
+    asked = run_program("flite slt", "Okay Nabu, what time is it?")
+    pause = np.zeros(LISTEN_RATE, np.int16)
+    pcm = np.concatenate([*(each for pcm in talk for each in (pcm, pause)), asked, pause, pause])
+    stt = ScriptedStt(("Okay Nabu, what time is it?",))
+    vad = InlineVad(silero.build(silero.SileroOptions(), weights("silero-vad")))
+    settings = SessionSettings(wake=Wake(mode="word"), echo=Echo(cancel="never"))
+
+    word = micro_wakeword.load(None)
+
+    async def main() -> Scene:
+        async with scene(settings=settings, stt=stt, vad=vad, wake_word=word) as played:
+            played.began = played.loop.time()
+            for at in range(0, len(pcm), 320):
+                await played.session.submit(AppendAudio(pcm[at : at + 320], LISTEN_RATE))
+                await played.sleep_until(at / LISTEN_RATE)
+        return played
+
+    played: Scene = run_virtual(main())
+    told = [event for _, event in played.log]
+    assert [type(event) for event in told[:2]] == [FellAsleep, Woke]
+    assert played.time_of(Woke) - played.began > sum(map(len, talk)) / LISTEN_RATE + 3
+    assert played.transcripts == ["Okay Nabu, what time is it?"]
+    (heard,) = stt.finished
+    assert len(asked) - len(heard) < 0.2 * LISTEN_RATE, "no word is lost"
 
 
 def test_a_custom_model_is_loaded(tmp_path: Path) -> None:
@@ -88,6 +136,15 @@ def test_an_invalid_model_file_is_reported(spoil: Spoil, tmp_path: Path) -> None
     spoil(config, model)
     with pytest.raises(WeightsError, match=r"mine\.json cannot be used"):
         micro_wakeword.load([str(config)])
+
+
+def test_a_model_file_that_is_replaced_meanwhile_is_not_read_again(tmp_path: Path) -> None:
+    config, model = copy_model(tmp_path)
+    engine = micro_wakeword.load([str(config)])
+    config.unlink()
+    model.write_bytes(b"half a fi")
+    pcm = np.pad(run_program("flite slt", "Okay Nabu."), LISTEN_RATE)
+    assert engine.open().called(pcm)
 
 
 @pytest.mark.parametrize("word", ["hey_reachy", "models/mine.json"])

@@ -5,9 +5,10 @@ Lite and four calls. It processes each 10 ms once: 0.4 % of a core for one call.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from ctypes import c_char_p, c_size_t, c_void_p
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.audio import Pcm, pcm_to_bytes
 from pipeline.engines.registry import require_package
@@ -21,14 +22,38 @@ FEATURES = 40
 """Frequency bands per 10 ms of a network's input (``MicroFrontend``)."""
 
 
+class _Network(NamedTuple):
+    """A network in memory, and what else the package needs to know of it. Each sleep opens it anew,
+    and a file that is replaced meanwhile may be half written: it would crash the process."""
+
+    data: bytes
+    options: Mapping[str, Any]
+
+    def create(self, lib: Any) -> Any:
+        """TensorFlow Lite's model; null if it is none."""
+        create = lib.TfLiteModelCreate
+        create.argtypes, create.restype = [c_char_p, c_size_t], c_void_p
+        return create(self.data, len(self.data))
+
+    def open(self) -> Any:
+        from pymicro_wakeword import MicroWakeWord
+
+        def load(opened: Any) -> None:
+            opened.lib.TfLiteModelCreateFromFile = lambda path: self.create(opened.lib)
+            MicroWakeWord._load_model(opened)
+
+        in_memory: Any = type("InMemory", (MicroWakeWord,), {"_load_model": load})
+        return in_memory("", trained_languages=[], **self.options)
+
+
 class MicroStream:
     """Listens to one stream for all calls."""
 
-    def __init__(self, configs: Sequence[Path]) -> None:
-        from pymicro_wakeword import MicroWakeWord, MicroWakeWordFeatures
+    def __init__(self, networks: Sequence[_Network]) -> None:
+        from pymicro_wakeword import MicroWakeWordFeatures
 
         self._features = MicroWakeWordFeatures()
-        self._models = [MicroWakeWord.from_config(config) for config in configs]
+        self._models = [each.open() for each in networks]
 
     def called(self, pcm: Pcm) -> bool:
         """Whether one of the calls ends in ``pcm``, give or take 0.3 s."""
@@ -40,12 +65,12 @@ class MicroStream:
 class MicroWakeWord:
     """The chosen calls."""
 
-    def __init__(self, configs: Sequence[Path], calls: Sequence[str]) -> None:
-        self.calls = calls
-        self._configs = configs
+    def __init__(self, networks: Sequence[_Network]) -> None:
+        self.calls: Sequence[str] = [each.options["wake_word"] for each in networks]
+        self._networks = networks
 
     def open(self) -> MicroStream:
-        return MicroStream(self._configs)
+        return MicroStream(self._networks)
 
 
 def load(words: Sequence[str] | None) -> MicroWakeWord:
@@ -55,8 +80,7 @@ def load(words: Sequence[str] | None) -> MicroWakeWord:
     Raises ``MissingExtra``, ``ConfigError`` for an unknown name, ``WeightsError`` for a file that
     is not a model of a call."""
     require_package(PACKAGE, "wake.engine: micro-wakeword")
-    configs = [_config(word) for word in words or DEFAULT_CALLS]
-    return MicroWakeWord(configs, [_check(config) for config in configs])
+    return MicroWakeWord([_network(_config(word)) for word in words or DEFAULT_CALLS])
 
 
 def _config(word: str) -> Path:
@@ -77,8 +101,10 @@ def _config(word: str) -> Path:
     return Path(_MODELS_DIR) / f"{word}.json"
 
 
-def _check(config: Path) -> str:
-    """The call that the model listens for. Raises ``WeightsError`` if it is unusable."""
+def _network(config: Path) -> _Network:
+    """The network of a call. Raises ``WeightsError`` if it is unusable."""
+    from pymicro_wakeword.microwakeword import _MODULE_LIB_DIR
+
     try:
         described = json.loads(config.read_text())
         call, micro = described["wake_word"], described["micro"]
@@ -87,22 +113,30 @@ def _check(config: Path) -> str:
             raise ValueError(f"probability_cutoff is {cutoff}, sliding_window_size {window}")
         if not (isinstance(call, str) and call.strip()):
             raise ValueError("wake_word must be the words of the call")
-        model = (config.parent / described["model"]).resolve(strict=True)
+        model = config.parent / described["model"]
+        data = model.read_bytes()
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _unusable(config, f"{type(error).__name__}: {error}") from error
-    if problem := _problem(model):
+    options = {
+        "wake_word": call,
+        "tflite_model": model,
+        "probability_cutoff": cutoff,
+        "sliding_window_size": window,
+        "libtensorflowlite_c_path": next(Path(_MODULE_LIB_DIR).glob("*tensorflowlite_c.*")),
+    }
+    network = _Network(data, options)
+    if problem := _problem(network):
         raise _unusable(config, f"{model.name}: {problem}")
-    return call
+    return network
 
 
-def _problem(model: Path) -> str:
-    """Why the file is not a network for a call; empty if it is one. Checks TensorFlow Lite's return
+def _problem(network: _Network) -> str:
+    """Why it is not a network for a call; empty if it is one. Checks TensorFlow Lite's return
     values, as the package does not, and a null pointer would crash the process."""
-    from pymicro_wakeword.microwakeword import _MODULE_LIB_DIR
     from pymicro_wakeword.wakeword import TfLiteWakeWord
 
-    lib: Any = TfLiteWakeWord(next(_MODULE_LIB_DIR.glob("*tensorflowlite_c.*"))).lib
-    loaded = lib.TfLiteModelCreateFromFile(str(model).encode())
+    lib: Any = TfLiteWakeWord(network.options["libtensorflowlite_c_path"]).lib
+    loaded = network.create(lib)
     if not loaded:
         return "it is no TensorFlow Lite model"
     interpreter = lib.TfLiteInterpreterCreate(loaded, None)
