@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.server.server import build_app
 from app.server.tls import ServerTls
-from pipeline.settings import Endpointing, SessionSettings
+from pipeline.settings import Endpointing, SessionSettings, Wake
 from reachy_voice.testing import Cast
 from tests.clients.engines import phrase_cast
 from tests.support.conformance import Recorder
@@ -118,10 +118,14 @@ class Served:
 
 @asynccontextmanager
 async def scripted_server(
-    cast: Cast | None = None, *, max_sessions: int = 8, tls: ServerTls | None = None
+    cast: Cast | None = None,
+    *,
+    max_sessions: int = 8,
+    tls: ServerTls | None = None,
+    wake: Wake | None = None,
 ) -> AsyncIterator[Served]:
     """Serve on a free loopback port."""
-    settings = SessionSettings(endpointing=QUICK)
+    settings = SessionSettings(endpointing=QUICK, wake=wake or Wake())
     assistant = StagedAssistant(cast=cast or phrase_cast(), settings=settings)
     app = build_app(assistant, max_sessions=max_sessions)
     wires: list[Wire] = []

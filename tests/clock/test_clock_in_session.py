@@ -210,6 +210,16 @@ def test_a_model_that_reads_of_the_tools_calls_them_and_answers() -> None:
     assert played.prompts[1][-1] == ("tool", IS_SET)
 
 
+def test_the_tools_are_offered_beside_the_clients() -> None:
+    llm = ScriptedLlm(deltas=("Fine.",))
+    config = replace(VOICE, tools=(Tool("dance", "", {"type": "object"}),))
+    played = Kitchen(offered=True).play(say(1), silence(5), llm=llm, config=config)
+    assert played.words == ["Fine."]
+    names = [tool.name for tool in llm.offered[0][0]]
+    tools = ["now", "set_timer", "set_alarm", "set_reminder", "list_timers", "cancel_timer"]
+    assert sorted(names) == sorted(["dance", *tools])
+
+
 def test_a_rule_calls_for_such_a_model_too() -> None:
     llm = ScriptedLlm(deltas=("Five minutes it is.",))
     played = Kitchen(offered=True).play(say(1), silence(5), llm=llm, stt=ScriptedStt((FIVE,)))

@@ -20,18 +20,22 @@ from pipeline.audio import Pcm
 from pipeline.engines.contract import Delta, ToolCall
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.messages import Message, SpeechRequest
+from pipeline.settings import Wake
 from pipeline.work import CancelToken
 from pipeline.workers.placements import worker_for
 from pipeline.workers.stages import tts_stage
+from reachy_voice.testing import ScriptedStt
 from tests.clients.engines import (
     NOON,
     SAY_STORY,
     SAY_TIME,
     SAY_WAIT,
     TALE,
+    TIME,
     WAIT,
     brain_llm,
     calling,
+    heard_phrase,
     noise_tts,
     phrase_cast,
     silence,
@@ -41,6 +45,7 @@ from tests.clients.engines import (
 )
 from tests.clients.robot_app import (
     CALLED,
+    COMPLETED,
     DELTA,
     HF_VOICES,
     STARTED,
@@ -152,6 +157,29 @@ async def test_row_18_every_voice_of_the_app_is_taken(served: Served) -> None:
     assert spoken in served.cast.tts.voices
     shown = [e["session"]["audio"]["output"]["voice"] for e in robot.all("session.updated")]
     assert shown[1:-1] == list(HF_VOICES)
+
+
+async def test_the_app_knows_nothing_of_a_server_that_sleeps() -> None:
+    """A story is told in the room; then the robot is called, and asked in the same breath."""
+    cast = phrase_cast()
+    cast.stt = ScriptedStt(
+        hears=lambda pcm: heard_phrase(pcm).replace(TIME, f"Hey Reachy, {TIME}"), takes_s=0.01
+    )
+    wake = Wake(mode="word", engine="phrase", follow_up_s=1)
+    async with scripted_server(cast, wake=wake) as served, robot_app(served.url) as robot:
+        await robot.event("session.updated")
+        before = len(robot.events)
+        robot.hears(np.concatenate((SAY_STORY, silence(1.0))))
+        await asyncio.sleep(2.5)
+        assert len(cast.stt.finished) == 1
+        assert len(robot.events) == before, "nothing is sent of what is heard asleep"
+        robot.hears(np.concatenate((silence(1.5), SAY_TIME)))
+        await robot.event("response.done")
+        assert robot.all(COMPLETED)[0]["transcript"] == f"Hey Reachy, {TIME}"
+        said = robot.all("response.output_audio_transcript.done")
+        assert [each["transcript"] for each in said] == [NOON]
+        assert robot.errors == []
+    served.conformed()
 
 
 async def test_row_19_it_speaks_and_dances_in_one_response() -> None:

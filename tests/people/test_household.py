@@ -166,6 +166,8 @@ async def test_the_console_enrols_and_forgets(
             for wrong in ("no base64", "AAA=", pcm[:4000]):
                 refused = await client.post(f"{url}/add", json={"name": "Anna", "pcm": wrong})
                 assert refused.status_code == 400
+            listed = (await client.get(url)).json()["people"]
+            assert [set(each) for each in listed] == [{"name", "added"}], "and not the voice"
             assert (await client.post(f"{url}/remove", json={"name": "Tom"})).status_code == 200
             assert (await client.get(url)).json() == {"people": []}
         assert known(assistant) == []

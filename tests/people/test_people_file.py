@@ -9,10 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import soundfile
 
 from app.cli import __main__ as cli
 from app.people.file import PeopleFile, PeopleList, WrongPerson
+from pipeline.audio import LISTEN_RATE
 from pipeline.errors import ConfigError
+from tests.support.small_engines import install
 
 pytestmark = pytest.mark.quick
 
@@ -159,6 +162,32 @@ def test_the_commands(
     assert run("add", "tom", "--file", "absent.wav")[0] == 2  # before anything is recorded
     assert run("remove", "Tom") == (0, "Tom is forgotten.\n")
     assert not access.with_name("people.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(22, "Tom is known now."), (8, "There are 8 s of speech")]
+)
+def test_a_voice_is_learned_from_a_recording(
+    seconds: int,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    install(monkeypatch)
+    monkeypatch.setenv("REACHY_VOICE__PATHS__ACCESS_FILE", str(tmp_path / "access.json"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    recording = np.random.default_rng(1).choice([-3000, 3000], seconds * LISTEN_RATE)
+    soundfile.write(tmp_path / "tom.wav", recording.astype(np.int16), LISTEN_RATE)
+    words = ["add", "Tom", "--file", str(tmp_path / "tom.wav")]
+    words += ["--set", "vad={engine: small}", "--set", "speaker={engine: small}"]
+    monkeypatch.setattr("sys.argv", ["reachy-voice", "people", *words])
+    with pytest.raises(SystemExit):
+        cli.main()
+    captured = capsys.readouterr()
+    assert told in captured.out + captured.err
+    known = PeopleFile(tmp_path / "access.json").read().people
+    assert [each.name for each in known] == (["Tom"] if seconds > 20 else [])
 
 
 def test_no_error_or_listing_contains_the_voice(file: PeopleFile) -> None:

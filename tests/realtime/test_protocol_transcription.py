@@ -60,6 +60,19 @@ def test_deltas_contain_only_new_words() -> None:
     assert sent[-1]["usage"] == {"type": "duration", "seconds": 1.4}
 
 
+def test_whose_voice_it_was_is_told_on_request() -> None:
+    client = Client(speakers=True)
+    known, stranger, unasked = (
+        events.TranscriptReady("item_u", "Hello.", 1.0, speaker=who) for who in ("Tom", "", None)
+    )
+    told = [
+        [(each["item_id"], each["name"]) for each in client.apply(ready)]
+        for ready in (known, stranger, unasked)
+    ]
+    assert told == [[("item_u", "Tom")], [("item_u", None)], []]
+    assert Client().apply(known) == []
+
+
 @pytest.mark.parametrize("final", ["What rhyme is it?", "what", "", "What time"])
 def test_a_different_final_text_is_no_delta(final: str) -> None:
     client = transcribing()

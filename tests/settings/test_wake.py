@@ -23,6 +23,11 @@ def test_invalid_values_are_refused(wrong: str) -> None:
         load_settings(None, [wrong], {})
 
 
+def test_by_default_it_never_sleeps() -> None:
+    wake = load_settings(None, [], {}).settings.wake
+    assert (wake.mode, wake.engine, wake.follow_up_s) == ("always", "micro-wakeword", 8.0)
+
+
 def test_only_the_model_needs_a_package() -> None:
     for sets, extras in (
         (["wake.engine=micro-wakeword"], ()),

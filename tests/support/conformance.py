@@ -34,6 +34,7 @@ OURS = {
     "reachy_voice.response.held",
     "reachy_voice.response.went_on",
     "reachy_voice.asleep",
+    "reachy_voice.speaker",
     "reachy_voice.awake",
 }
 """Our extra events, sent only on request."""

@@ -41,6 +41,7 @@ class Client:
         timings: bool = False,
         holds: bool = False,
         sleep: bool = False,
+        speakers: bool = False,
         turn_records: bool = False,
     ) -> None:
         numbers = itertools.count()
@@ -51,6 +52,7 @@ class Client:
             timings,
             holds=holds,
             sleep=sleep,
+            speakers=speakers,
             turn_records=turn_records,
         )
         self.recorder = Recorder()

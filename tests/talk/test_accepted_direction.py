@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 
 from app.server.robot_directions import ArraySeen, robot_directions
+from app.settings.load import load_settings
 from app.settings.model import Settings
 from app.talk.embodiment import Embodiment
 from hardware.settings import Robot
 from hardware.xvf3800.device import UsbArray
 from pipeline.events import ReplyFinished, SpeechStarted, SpeechStopped
-from pipeline.settings import SessionSettings
+from pipeline.settings import Sector, SessionSettings
 from reachy_voice.testing import Scene, ScriptedLlm, in_virtual_time, scene
 from tests.support.beside import beside
 from tests.support.fake_usb import REACHY, SEEED, FakeBus, FakeXvf, floats
@@ -100,6 +101,15 @@ def _at_once(executor: object, function: Callable[..., Any], *arguments: Any) ->
     except Exception as error:
         future.set_exception(error)
     return future
+
+
+def test_whoever_accepts_the_front_accepts_60_degrees_before_the_robot() -> None:
+    for sets, sector in (
+        ([], None),
+        (["people.accept=front"], Sector(90.0, 60.0)),
+        (["people.accept=front", "array.accept_deg=20"], Sector(20.0, 60.0)),
+    ):
+        assert load_settings(None, sets, {}).settings.accepted == sector
 
 
 @pytest.mark.parametrize("ids", [REACHY, SEEED])

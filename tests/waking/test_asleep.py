@@ -32,7 +32,14 @@ from pipeline.events import (
 from pipeline.messages import Tool
 from pipeline.settings import Echo, SessionSettings, Wake
 from pipeline.work import Work
-from reachy_voice.testing import ScriptedLlm, ScriptedStt, ScriptedTts, scene
+from reachy_voice.testing import (
+    ScriptedLlm,
+    ScriptedSpeaker,
+    ScriptedStt,
+    ScriptedTts,
+    people,
+    scene,
+)
 from reachy_voice.testing.scene import VOICE, Scene
 from reachy_voice.testing.tape import Tape
 from reachy_voice.testing.virtual_time import run_virtual
@@ -136,6 +143,17 @@ def test_before_a_touch_the_recogniser_hears_nothing() -> None:
     told = listen((1000, "what time is it", 1000), settings=TOUCH)
     assert {type(event) for _, event in told.scene.log} == {FellAsleep}
     assert told.heard == []
+
+
+def test_asleep_no_voice_is_compared_and_no_model_reads() -> None:
+    speaker, llm = ScriptedSpeaker(), ScriptedLlm()
+    home = people(Tom=3_000)
+    talk, asked = (1000, "the train was late today", 2000), (6000, "hey Reachy what now", 1600)
+    told = listen(talk, speaker=speaker, people=home, llm=llm)
+    assert (speaker.heard, llm.prompts) == ([], [])
+    told = listen(talk, asked, speaker=speaker, people=home, llm=llm)
+    assert told.scene.transcripts == [asked[1]]
+    assert (bool(speaker.heard), len(llm.prompts)) == (True, 1)
 
 
 @pytest.mark.parametrize(
