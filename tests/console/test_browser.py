@@ -22,17 +22,24 @@ from playwright.async_api import Page, Route, expect
 
 from app.access.file import AccessFile
 from app.access.policy import Rules
+from app.announcing.announcer import AnnouncementRequest
+from app.clock.clock import Clock
+from app.clock.clock_tools import ClockTools, WithClock
+from app.clock.phrases import PlainRequests
+from app.clock.sentences import Sentences
 from app.compose import Assistant
 from app.console.choices import Choices
 from app.console.running import ConsoleServer, TlsPort
 from app.models.catalogue import Catalogue
 from app.models.weights import WeightsCache
-from app.people.file import PeopleFile
+from app.people.file import PeopleFile, PeopleList
 from app.people.household import Household
+from app.root import ROOT
 from app.server.gate import Access
 from app.server.listening import BoundPort, bind
 from app.server.serving import local_server
 from app.server.tls import tls_generated
+from app.settings.languages import read_clock
 from app.settings.load import load_settings
 from benchmarks.wer import measure
 from pipeline import audio
@@ -45,9 +52,13 @@ from pipeline.events import ItemAdded
 from pipeline.items import AudioPart, MessageItem
 from pipeline.recording.writing import Recorder
 from pipeline.settings import SessionSettings, Wake
+from pipeline.tools.contract import NoToolServers
 from pipeline.turn_record import Doubt, IgnoredSpeech, Judgement, Pause, TurnRecord
+from pipeline.waking.calls import Calls
 from reachy_voice.testing import ScriptedSpeaker, ScriptedStt, people
 from tests.clients.engines import NOON, STORY, TIME, phrase_cast
+from tests.clock.test_timers import MemoryFile
+from tests.support.beside import beside
 from tests.support.browser import Visit, browsing
 from tests.support.recordings import Recording, recording
 from tests.support.relay import relayed
@@ -59,6 +70,8 @@ pytestmark = pytest.mark.engines
 SLOW_MS = 30_000
 expect.set_options(timeout=15_000)  # two browsers and the engines may share two cores
 ROBOT = "192.0.2.9"
+CLOCK_WORDS = read_clock(ROOT / "config" / "languages")
+TIMER_RULE = PlainRequests(CLOCK_WORDS, ("en",), Calls((), ()), lambda: 0.0)
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -670,6 +683,24 @@ async def test_a_robot_that_sleeps_is_shown_so_after_a_lost_connection(
         await expect(visit.page.get_by_role("button", name="Start talking")).to_be_focused()
 
 
+async def test_an_announcement_and_a_timer_are_shown(serving: Serve, tmp_path: Path) -> None:
+    assistant = StagedAssistant(settings=SessionSettings(rule=TIMER_RULE))
+    clock = Clock(MemoryFile(), assistant.announcer, Sentences(CLOCK_WORDS))
+    tools = ClockTools(clock, "127.0.0.1", lambda: "en", offered=False)
+    assistant.tool_servers = WithClock(tools, NoToolServers())
+    served = await serving(assistant)
+    async with beside(clock.run()), console(served.port, tmp_path, "talk") as visit:
+        await write(visit.page, "Set a timer for one second.")
+        said = visit.page.locator(".captions li")
+        await expect(said.nth(1)).to_contain_text("The timer is set for 1 s.")
+        await expect(said.last).to_contain_text("The timer for 1 s is up.")
+        dinner = AnnouncementRequest(text="Dinner is ready.")
+        told = (await assistant.announcer.announce(dinner))["conversations"]
+        assert [each["outcome"] for each in told] == ["said"]
+        await expect(said.last).to_contain_text("Dinner is ready.")
+        assert visit.complaints == []
+
+
 async def test_engines_that_are_exchanged_meanwhile_are_shown(
     serving: Serve, tmp_path: Path
 ) -> None:
@@ -964,6 +995,53 @@ async def test_whose_voice_was_heard_is_shown(serving: Serve, tmp_path: Path) ->
         await page.goto(f"http://localhost:{served.port}/console/")
         await page.get_by_role("button", name="Start talking").click()
         await expect(page.locator(".captions .user .who").first).to_contain_text("Tom ")
+        assert visit.complaints == []
+
+
+class SmallHousehold:
+    """Learns every voice at once."""
+
+    def __init__(self, file: PeopleFile) -> None:
+        self.file = file
+        self.heard_s: list[float] = []
+
+    def missing_weights(self) -> list[str]:
+        return []
+
+    async def add(self, name: str, pcm: Pcm) -> PeopleList:
+        self.heard_s.append(len(pcm) / LISTEN_RATE)
+        voice = np.eye(8, dtype=np.float32)[0]
+        return await asyncio.to_thread(
+            self.file.change, lambda known: known.with_person(name, voice, "a" * 64)
+        )
+
+    async def remove(self, name: str) -> PeopleList:
+        return await asyncio.to_thread(self.file.change, lambda known: known.without(name))
+
+
+async def test_a_voice_is_learned_and_forgotten(serving: Serve, tmp_path: Path) -> None:
+    household = SmallHousehold(PeopleFile(tmp_path / "access.json"))
+    server = ConsoleServer(household=cast(Household, household))
+    served = await serving(StagedAssistant(), console=server)
+
+    async def sooner(route: Route) -> None:
+        script = await (await route.fetch()).text()
+        await route.fulfill(
+            body=script.replace("RECORD_S = 32", "RECORD_S = 2"), content_type="text/javascript"
+        )
+
+    async with browsing(tmp_path, np.concatenate([recording("goforward").pcm] * 4)) as visit:
+        page = visit.page
+        await page.route("**/people.js", sooner)
+        await page.goto(f"http://localhost:{served.port}/console/#server")
+        await page.get_by_label("Name of the person").fill("Tom")
+        await page.get_by_role("button", name="Learn a voice").click()
+        await expect(page.get_by_text("Read this aloud")).to_be_visible()
+        await expect(page.get_by_text("Tom is known now.")).to_be_visible()
+        assert household.heard_s == [pytest.approx(2, abs=0.1)]
+        await page.get_by_role("button", name="Forget Tom").click()
+        await expect(page.get_by_text("Nobody's voice is known.")).to_be_visible()
+        assert not household.file.path.exists()
         assert visit.complaints == []
 
 
