@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from websockets.asyncio.client import ClientConnection, connect
 
 from app.access.policy import Rules
+from app.cli.say import say
+from app.models.weights import WeightsCache
 from app.server.gate import Access
 from app.settings.model import LimitSettings
+from pipeline.engines.registry import Kind
 from reachy_voice.testing import ScriptedTts
+from tests.models.test_exchange import running
 from tests.support.scripted_server import Served, servers, talking
+from tests.support.small_engines import install
 from tests.support.staged_server import StagedAssistant
 
 pytestmark = pytest.mark.machine
@@ -79,6 +88,49 @@ async def test_bad_requests_are_refused(body: dict[str, Any], status: int, code:
         served = await start(StagedAssistant(), limits=LimitSettings(http_body_kb=2))
         answer = await post(served, body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+async def test_a_whole_server_keeps_time_and_says_what_the_command_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but the engines is made up; the model has only its one answer."""
+    install(monkeypatch)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("REACHY_VOICE__PATHS__ACCESS_FILE", str(tmp_path / "access.json"))
+    settings = tmp_path / "my.yaml"
+    engines = "\n".join(f"{kind}: {{engine: small}}" for kind in Kind)
+    clock = "conversation: {clock: true}\n"
+    settings.write_text(f"{clock}server: {{port: 0}}\nplayback: {{watch_voice: false}}\n{engines}")
+    timer = ask("Set a timer for one second.")
+    cache = await asyncio.to_thread(WeightsCache, tmp_path)
+    async with running(settings, cache) as server, connect(server.url) as socket:
+        told_time = server.assistant.session_settings().clock
+        assert told_time
+        assert abs(told_time() - time.time()) < 60
+        for message in (*timer, {"type": "response.create"}):
+            await socket.send(json.dumps(message))
+        assert await next_said(socket) == "The timer is set for 1 s."
+        file = tmp_path / "timers.json"
+        assert '"timer"' in await asyncio.to_thread(file.read_text)
+        assert await next_said(socket) == "The timer for 1 s is up."
+        sets = [f"server.port={server.port}"]
+        saying = asyncio.create_task(asyncio.to_thread(say, DINNER, overrides=sets))
+        assert await next_said(socket) == DINNER
+        await saying
+
+
+def ask(text: str) -> list[dict[str, Any]]:
+    content = [{"type": "input_text", "text": text}]
+    item = {"type": "message", "role": "user", "content": content}
+    return [{"type": "conversation.item.create", "item": item}]
+
+
+async def next_said(socket: ClientConnection) -> str:
+    async for message in socket:
+        event = json.loads(message)
+        if event["type"] == "response.output_audio_transcript.done":
+            return str(event["transcript"])
+    return ""
 
 
 async def test_access_is_checked() -> None:
