@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
+from app.clock.phrases import Phrases
+from app.root import ROOT
+from app.settings.languages import read_clock
 from benchmarks.wer import word_errors, words
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
 from pipeline.engines.contract import Transcript
@@ -70,6 +74,23 @@ def test_a_name_is_found_by_its_sound(
     pcm = np.pad(pcm, (LISTEN_RATE // 5, 2 * LISTEN_RATE - len(pcm)))
     assert stt.begins_with(pcm, "Hey Reachy", "") == begins
     assert stt.begins_with(pcm, "ჰეი რობოტო", "") is None, "there are no tokens for it"
+
+
+@pytest.mark.parametrize(
+    ("text", "call"),
+    [
+        ("Set a timer for five minutes.", ("set_timer", '{"seconds": 300}')),
+        ("How much time is left?", ("list_timers", "{}")),
+        ("Cancel the timer.", ("cancel_timer", '{"kind": "timer"}')),
+        ("What time is it?", ("now", "{}")),
+    ],
+)
+def test_plain_requests_are_understood_as_they_are_heard(
+    stt: Moonshine, text: str, call: tuple[str, str]
+) -> None:
+    pcm = np.pad(spoken_by_pico(text, "en"), LISTEN_RATE // 4)
+    rule = Phrases("en", read_clock(ROOT / "config" / "languages")["en"])
+    assert rule.call(heard(stt, pcm).text, datetime(2026, 11, 28, 13)) == call
 
 
 def test_the_longest_utterances_come_out_whole(stt: Moonshine) -> None:
