@@ -11,8 +11,9 @@ from num2words.lang_EN_IN import Num2Word_EN_IN
 _ENGLISH = Num2Word_EN()
 _INDIAN_ENGLISH = Num2Word_EN_IN()
 
-MOST_DIGITS = 36
-"""Numbers with more digits are said digit by digit; their names mean nothing to a listener."""
+MOST_DIGITS = 27
+"""Numbers with more digits are said digit by digit; their names mean nothing to a listener,
+and ``num2words`` has none in Spanish and Portuguese."""
 
 INDIAN = r"[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?![0-9])"
 """12,34,567: groups of two digits before the last three. One counts in lakh and crore there."""
@@ -26,7 +27,7 @@ def _american(words: str) -> str:
 
 
 def cardinal(value: int) -> str:
-    """1234 -> "one thousand two hundred thirty-four". Of 37 digits and more: digit by digit."""
+    """1234 -> "one thousand two hundred thirty-four". Of 28 digits and more: digit by digit."""
     if len(str(value)) > MOST_DIGITS:
         return digits(str(value))
     return _american(_ENGLISH.to_cardinal(value))
