@@ -45,8 +45,9 @@ class LlamaCppOptions(EngineOptions):
     context_tokens: int = Field(default=8192, ge=512)
     """KV cells of all conversations together, which also limits each prompt and answer. A single
     conversation cannot exceed the length that the model was trained for."""
-    threads: int | None = Field(default=None, ge=1)
-    """CPU threads; null: one fewer than cores."""
+    threads: int | None = Field(default=None, ge=1, le=512)
+    """CPU threads; null: one fewer than cores. llama.cpp takes at most 512 (``GGML_MAX_N_THREADS``
+    in ggml.h)."""
     gpu_layers: int = Field(default=0, ge=-1)
     """Layers on the GPU; -1: all."""
     main_gpu: int = Field(default=0, ge=0)
