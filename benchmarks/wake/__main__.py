@@ -1,7 +1,7 @@
 """How well a robot that sleeps hears its call, what else wakes it, and what sleep costs.
 
-    python -m benchmarks.wake calls [--engine phrase|micro-wakeword] [--out FILE]
-    python -m benchmarks.wake others FOLDER ... [--hours 10] [--engine ...] [--out FILE]
+    python -m benchmarks.wake calls [--engine phrase|micro-wakeword] [--seed N] [--out FILE]
+    python -m benchmarks.wake others FOLDER ... [--hours 10] [--engine ...] [--seed N] [--out FILE]
     python -m benchmarks.wake cost [--engine ...] [--out FILE]
 
 ``calls``: synthetic voices call it and ask something, near, far, in noise at 10 dB, and over an
@@ -155,9 +155,9 @@ def others(
     texts: Sequence[str],
     hours: float,
     kinds: dict[str, float],
+    rng: np.random.Generator,
 ) -> Iterator[Signal]:
     """Yields pieces of ten minutes; ``kinds`` counts the seconds of each kind of sound."""
-    rng = np.random.default_rng(46)
     said: dict[tuple[str, str], Signal] = {}
 
     def clip() -> Signal:
@@ -190,11 +190,14 @@ def said_or_silence(said: dict[tuple[str, str], Signal]) -> Signal:
     return next(iter(said.values()), np.zeros(LISTEN_RATE, np.float32))
 
 
-def measure_others(engine: str, folders: Sequence[Path], hours: float) -> dict[str, object]:
+def measure_others(
+    engine: str, folders: Sequence[Path], hours: float, seed: int
+) -> dict[str, object]:
     hearing, kinds = ears(engine), defaultdict[str, float](float)
+    rng = np.random.default_rng(seed)
     paths, texts, wakes = recordings(folders), _texts(), list[str]()
     heard_h = 0.0
-    for number, sound in enumerate(others(paths, Speakers(), texts, hours, kinds)):
+    for number, sound in enumerate(others(paths, Speakers(), texts, hours, kinds, rng)):
         for at_s in wake_times(hearing, sound):
             wakes.append(
                 f"{number // 6} h {number % 6 * 10 + at_s // 60:.0f} min {at_s % 60:.0f} s"
@@ -267,7 +270,7 @@ def main() -> None:
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--engine", choices=ENGINES, default="phrase")
     parser.add_argument("--places", nargs="*", choices=PLACES, default=PLACES)
-    parser.add_argument("--seed", type=int, default=45, help="of the rooms and noises of calls")
+    parser.add_argument("--seed", type=int, default=45, help="of rooms and sounds")
     parser.add_argument("--hours", type=float, default=10.0)
     parser.add_argument("--out", type=Path, metavar="FILE")
     args = parser.parse_args()
@@ -275,7 +278,7 @@ def main() -> None:
     if args.what == "calls":
         data = measure_calls(args.engine, args.places, args.seed)
     elif args.what == "others":
-        data = measure_others(args.engine, args.folders, args.hours)
+        data = measure_others(args.engine, args.folders, args.hours, args.seed)
     else:
         data = measure_cost(args.engine)
     finish(data, args.out, before)
