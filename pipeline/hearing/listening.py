@@ -59,10 +59,9 @@ class Listener:
         self._history = AudioHistory(int(seconds * LISTEN_RATE))
         self.read = self._history.read
         self._room = EMPTY
-        """A second of the room, before the newest sound that may be speech."""
-        self._quiet_samples = 0
+        """The sound before the newest turn."""
         self._moved = False
-        """Whether the timbre of any part of the newest turn moved, but for the last."""
+        """Whether the timbre of any part of that turn moved, but for the newest."""
         self._taken = 0
         """Samples so far, including those of an incomplete window."""
         self._silence = AssumedSilence()
@@ -111,8 +110,9 @@ class Listener:
         long = end - start > tuning.TIMBRE_MOST_SAMPLES
         if long and self._moved:
             return True
+        room = self._room if long else self.read(start - tuning.TIMBRE_BEFORE_SAMPLES, start)
         sound = self.read(max(start, end - tuning.TIMBRE_MOST_SAMPLES), end)
-        least_db, room = self._stages.vad.least_movement_db, self._room
+        least_db = self._stages.vad.least_movement_db
         return may_be_voice(np.concatenate((room, sound)), len(room), least_db)
 
     def configure(self, endpointing: Endpointing) -> None:
@@ -152,28 +152,18 @@ class Listener:
         """The signals of one window, and whether a turn was open before."""
         was_open, settings = self._taker.open, self._endpointing
         is_sound = evidence.score >= settings.silence_threshold
-        if is_sound:
-            self._hear_room(frame.index)
-        else:
-            self._quiet_samples += len(frame.pcm)
         motor = self._motor.runs(is_sound, frame, self._taker.noticed if was_open else None)
         evidence = replace(evidence, motor=motor)
         score = self._nearness.hear(evidence, frame, was_open, settings)
         signals = self._taker.feed(score.score, frame, *score[1:])
-        if any(isinstance(each, TurnStart) for each in signals):
-            self._moved = False
+        for each in signals:
+            if isinstance(each, TurnStart):
+                self._room = self.read(each.start - tuning.TIMBRE_BEFORE_SAMPLES, each.start)
+                self._moved = False
         parts, rest = divmod(frame.end - self._taker.noticed, tuning.TIMBRE_MOST_SAMPLES)
         if was_open and parts and rest < len(frame.pcm):
             self._moved = self.moves(self._taker.noticed, frame.end)
         return signals, was_open
-
-    def _hear_room(self, end: int) -> None:
-        """Keep the room's sound up to sample ``end``, if it was heard long enough without other
-        sounds."""
-        if self._quiet_samples >= tuning.TIMBRE_BEFORE_SAMPLES // 2:
-            room = self.read(end - min(self._quiet_samples, tuning.TIMBRE_BEFORE_SAMPLES), end)
-            self._room = np.resize(room, tuning.TIMBRE_BEFORE_SAMPLES)
-        self._quiet_samples = 0
 
     def _filter(self, signals: list[Signal], was_open: bool) -> list[Signal]:
         """Hold a turn's signals back until it is known whether it is an echo, at most until its

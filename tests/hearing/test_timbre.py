@@ -169,11 +169,6 @@ def test_a_servo_opens_a_turn_only_once() -> None:
     assert len(pcm) - len(said) - SECOND // 2 < begun[1] < len(pcm) - len(said) + SECOND // 4
 
 
-def test_a_servo_that_moves_for_long_opens_a_turn_only_once() -> None:
-    moved = [np.pad(servo(seed, 5.0), (0, SECOND // 2)) for seed in range(4)]
-    assert len(asyncio.run(starts(in_room(np.concatenate(moved)), new_listener()))) == 1
-
-
 def test_in_a_long_sound_a_voice_is_found_anywhere() -> None:
     """The room before it, and its beginning, are no longer in the history."""
     motor, said = servo(1, 20.0), to_signal(spoken_by_pico("What time is it?", "en"))

@@ -135,13 +135,6 @@ def test_a_slow_recogniser_does_not_make_a_noise_stop_an_answer(takes_s: float) 
     assert played.statuses == ["completed"]
 
 
-def test_a_motor_that_runs_again_and_again_is_never_answered() -> None:
-    stt = ScriptedStt(texts=("And in a different direction.",))
-    runs = (say(15.0, MOTOR), silence(2.0)) * 3
-    played = play(silence(1.0), *runs, stt=stt, vad=BuzzingVad())
-    assert not played.events(events.ReplyStarted)
-
-
 @pytest.mark.parametrize("text", ["Stop.", "No.", "no no no no no", "Be quiet! " * 4])
 def test_a_command_by_a_voice_stops_the_answer(text: str) -> None:
     voice = say(0.5 if len(text) < 20 else 1.5)
