@@ -68,15 +68,14 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AudioFrame:
-    """Consecutive samples of one stream.
-
-    ``pcm``: int16 mono, shape ``(n,)``. ``rate``: Hz. ``index``: position of the first sample,
-    counted from the start of the stream.
-    """
+    """Consecutive samples of one stream."""
 
     pcm: Pcm
+    """int16 mono, shape ``(n,)``."""
     rate: int
+    """Hz."""
     index: int
+    """Position of the first sample, counted from the start of the stream."""
 
     @property
     def end(self) -> int:

@@ -33,17 +33,15 @@ LEAST_THRESHOLD = 0.05
 
 @dataclass(frozen=True, slots=True)
 class TurnDetection:
-    """How the server detects turns. ``None`` in a field: the YAML's value applies.
-
-    ``eagerness`` is set for semantic turn detection only. ``idle_timeout_ms``: how long a silence
-    after an answer makes the server speak again; ``None``: none does.
-    """
+    """How the server detects turns. ``None`` in a field: the YAML's value applies."""
 
     threshold: float | None = None
     prefix_padding_ms: int | None = None
     silence_duration_ms: int | None = None
     eagerness: Eagerness | None = None
+    """Set for semantic turn detection only."""
     idle_timeout_ms: int | None = None
+    """How long a silence after an answer makes the server speak again; ``None``: none does."""
     create_response: bool = True
     interrupt_response: bool = True
 
@@ -82,13 +80,14 @@ class ToolFilter:
 
 @dataclass(frozen=True, slots=True)
 class ServerRequest:
-    """A tool server that the client wants. ``url`` empty: the owner's server with this label.
-    ``headers``: sent to this server only, and never shown, logged or recorded. A call of a tool
-    needs the client's approval if the tool is in ``approved_singly``, or not in ``approved``."""
+    """A tool server that the client wants. A call of a tool needs the client's approval if the tool
+    is in ``approved_singly``, or not in ``approved``."""
 
     label: str
     url: str = ""
+    """Empty: the owner's server with this label."""
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False, metadata={"secret": True})
+    """Sent to this server only, and never shown, logged or recorded."""
     allowed: ToolFilter = ToolFilter()
     approved: ToolFilter | None = None
     approved_singly: ToolFilter | None = None
@@ -107,33 +106,33 @@ class ServerRequest:
 
 @dataclass(frozen=True, slots=True)
 class SessionConfig:
-    """The effective settings of one session.
-
-    ``answers`` False: the session only transcribes. ``turn_detection`` ``None``: push to talk.
-    ``noise_reduction`` ``None``: ``endpointing.background_db`` applies. ``partials``: whether
-    stable words are published before an utterance is committed. ``speed``: a factor on the voice's
-    own pace. ``language``: ISO 639-1; empty: the one heard. ``asked_languages``: those that the
-    client prefers, as it wrote them, best first. ``keywords``: names and unusual words that the
-    recogniser may not know. ``servers``: tool servers that the client wants.
-    ``max_output_tokens`` ``None``: only the engine's own limit.
-    """
+    """The effective settings of one session."""
 
     instructions: str
     modality: Modality = "audio"
     voice: str = ""
     speed: float = 1.0
+    """A factor on the voice's own pace."""
     output_format: AudioFormat = field(default_factory=AudioFormat)
     answers: bool = True
+    """If false, the session only transcribes."""
     turn_detection: TurnDetection | None = field(default_factory=TurnDetection)
+    """``None`` is push to talk."""
     noise_reduction: NoiseReduction | None = None
+    """If ``None``, ``endpointing.background_db`` applies."""
     partials: bool = False
+    """Whether stable words are published before an utterance is committed."""
     language: str = "en"
+    """ISO 639-1; empty: the one heard."""
     asked_languages: tuple[str, ...] = ()
+    """Those that the client prefers, as it wrote them, best first."""
     keywords: tuple[str, ...] = ()
+    """Names and unusual words that the recogniser may not know."""
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
     servers: tuple[ServerRequest, ...] = ()
     max_output_tokens: int | Literal["inf"] | None = None
+    """If ``None``, only the engine's own limit applies."""
 
     @property
     def answers_turns(self) -> bool:
@@ -185,11 +184,7 @@ class ItemReference:
 
 @dataclass(frozen=True, slots=True)
 class ResponseOptions:
-    """Overrides for one response. ``None``: the session's value.
-
-    ``in_conversation`` False is an out-of-band response. ``input`` replaces the conversation as
-    context (an empty tuple: no context at all).
-    """
+    """Overrides for one response. ``None``: the session's value."""
 
     instructions: str | None = None
     modality: Modality | None = None
@@ -199,19 +194,21 @@ class ResponseOptions:
     tool_choice: ToolChoice | None = None
     max_output_tokens: int | Literal["inf"] | None = None
     in_conversation: bool = True
+    """False is an out-of-band response."""
     input: tuple[Item | ItemReference, ...] | None = None
+    """Replaces the conversation as context (an empty tuple: no context at all)."""
     metadata: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """``azimuth_deg``: 0 to 360, where 0 is the array's left, 90 its front (a linear array cannot
-    tell it from the back) and 180 its right. ``speech``: whether the array hears speech now.
-    ``energy``: of the speech in the chosen beam, 0 for none, in the array's own unit."""
-
     azimuth_deg: float
+    """0 to 360, where 0 is the array's left, 90 its front (a linear array cannot tell it from the
+    back) and 180 its right."""
     speech: bool
+    """Whether the array hears speech now."""
     energy: float = 0.0
+    """Of the speech in the chosen beam, 0 for none, in the array's own unit."""
 
 
 class Command:
@@ -227,18 +224,18 @@ class Configure(Command):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AppendAudio(Command):
-    """More microphone audio, at ``rate`` Hz.
-
-    ``reference``: if microphone and loudspeaker are this machine's, the loudspeaker's samples
-    meanwhile, of the same length; then the rate is 16 kHz. ``reference_moved``: set if there was a
-    gap before them (``EchoPath.reference_moved``). ``live``: from a track, which never pauses."""
+    """More microphone audio, at ``rate`` Hz."""
 
     pcm: Pcm
     rate: int
     event_id: str | None = None
     reference: Pcm | None = None
+    """If microphone and loudspeaker are this machine's, the loudspeaker's samples meanwhile, of the
+    same length; then the rate is 16 kHz."""
     reference_moved: int | None = None
+    """Set if there was a gap before ``reference`` (``EchoPath.reference_moved``)."""
     live: bool = False
+    """From a track, which never pauses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,10 +262,9 @@ class ClearAudio(Command):
 
 @dataclass(frozen=True, slots=True)
 class AddItem(Command):
-    """``after``: id of the item before it, ``Chat.ROOT``, or ``None`` for the end."""
-
     item: Item
     after: str | None = None
+    """Id of the item before it, ``Chat.ROOT``, or ``None`` for the end."""
     event_id: str | None = None
 
 
@@ -300,7 +296,6 @@ class CreateResponse(Command):
 
 @dataclass(frozen=True, slots=True)
 class CancelResponse(Command):
-    """``response_id`` ``None``: the response that owns the loudspeaker."""
-
     response_id: str | None = None
+    """``None``: the response that owns the loudspeaker."""
     event_id: str | None = None

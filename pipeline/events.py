@@ -21,14 +21,15 @@ from pipeline.turn_record import Aside, Doubt, Ignored, Interruption, Invention,
 
 @dataclass(frozen=True, slots=True)
 class SpeechStarted:
-    """An utterance opens. ``audio_ms``: its first sample, padding included, since session start.
-    ``direction_deg``: its direction, if there is an array (``pipeline.hearing.direction``).
-    ``interrupts``: why it interrupts the answer; ``None``: it interrupts nothing."""
+    """An utterance opens."""
 
     item_id: str
     audio_ms: int
+    """Its first sample, padding included, since session start."""
     direction_deg: float | None = None
+    """Its direction, if there is an array (``pipeline.hearing.direction``)."""
     interrupts: Interruption | None = None
+    """Why it interrupts the answer; ``None``: it interrupts nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,12 @@ class DirectionHeard:
 
 @dataclass(frozen=True, slots=True)
 class SpeechPaused:
-    """First silent frames: the turn may be over. ``silence_ms``: silence so far. Internal; not sent
-    over the wire."""
+    """First silent frames: the turn may be over. Internal; not sent over the wire."""
 
     item_id: str
     audio_ms: int
     silence_ms: int = 0
+    """Silence so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,43 +73,43 @@ StopReason = Literal["silence", "spoke again", "client"]
 
 @dataclass(frozen=True, slots=True)
 class SpeechStopped:
-    """The utterance is over. ``audio_ms``: the end of what will be committed.
-
-    ``direction_deg``: its direction; an array is often too slow for ``SpeechStarted``.
-    ``why``: silence was long enough (see the last ``TurnJudged``), the user spoke again before the
-    commit, or the client committed or cleared the audio. ``background_db``: how far below the
-    speaker the speech was that counted as silence; 0: none did."""
+    """The utterance is over."""
 
     item_id: str
     audio_ms: int
+    """The end of what will be committed."""
     direction_deg: float | None = None
+    """Its direction; an array is often too slow for ``SpeechStarted``."""
     why: StopReason = "silence"
+    """Silence was long enough (see the last ``TurnJudged``), the user spoke again before the
+    commit, or the client committed or cleared the audio."""
     background_db: float = 0.0
+    """How far below the speaker the speech was that counted as silence; 0: none did."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechIgnored:
-    """Speech over an answer did not interrupt it. Internal; not sent over the wire.
-
-    ``audio_ms``, ``end_ms``: its start and end since the session began. ``said``: its words."""
+    """Speech over an answer did not interrupt it. Internal; not sent over the wire."""
 
     audio_ms: int
     end_ms: int
+    """``audio_ms`` and ``end_ms`` are its start and end since the session began."""
     said: str
     reason: Ignored
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechRejected:
-    """The utterance had no words that count, so it becomes no item. ``engine_seconds`` were spent
-    to find that out. ``invented``: why words that were recognised do not count. ``doubt``,
-    ``speaker``: see ``pipeline.engines.contract.Transcript``. Internal."""
+    """The utterance had no words that count, so it becomes no item. Internal."""
 
     item_id: str
     engine_seconds: float = 0.0
+    """What was spent to find that out."""
     invented: Invention | Aside | None = None
+    """Why words that were recognised do not count."""
     doubt: Doubt | None = None
     speaker: str | None = None
+    """For ``doubt`` and ``speaker`` see ``pipeline.engines.contract.Transcript``."""
 
 
 WakeReason = Literal["word", "touch", "client", "resumed"]
@@ -164,9 +165,7 @@ class TranscriptPartial:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptReady:
-    """The final text of a committed item, transcribed from ``seconds`` of audio. ``speaker``,
-    ``invented``, ``doubt``: see ``pipeline.engines.contract.Transcript``; the last two are not sent
-    over the wire."""
+    """The final text of a committed item, transcribed from ``seconds`` of audio."""
 
     item_id: str
     text: str
@@ -174,6 +173,8 @@ class TranscriptReady:
     speaker: str | None = None
     invented: Invention | Aside | None = None
     doubt: Doubt | None = None
+    """For ``speaker``, ``invented`` and ``doubt`` see ``pipeline.engines.contract.Transcript``; the
+    last two are not sent over the wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +188,12 @@ class TranscriptFailed:
 
 @dataclass(frozen=True, slots=True)
 class ItemAdded:
-    """A complete item is now part of the conversation. ``hidden``: the client is not told."""
+    """A complete item is now part of the conversation."""
 
     item: Item
     previous_item_id: str | None
     hidden: bool = False
+    """The client is not told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,15 +375,15 @@ or a tone; too late."""
 
 @dataclass(frozen=True, slots=True)
 class ClauseFault:
-    """The voice's audio for a clause was not speech, or did not come, and was stopped.
-
-    ``take`` 0: the clause is said again, unless all of it was heard. ``left_out``: some of its
-    words will not be said. Internal; never sent, and contains no words."""
+    """The voice's audio for a clause was not speech, or did not come, and was stopped. Internal;
+    never sent, and contains no words."""
 
     reply_id: str
     fault: FaultKind
     take: int
+    """0: the clause is said again, unless all of it was heard."""
     left_out: bool
+    """Some of its words will not be said."""
 
 
 SilenceOutcome = Literal["asked_again", "given_up"]

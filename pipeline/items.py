@@ -23,20 +23,20 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class AudioPart:
-    """Speech. ``transcript`` is ``None`` until it is known; ``seconds`` is its length. ``speaker``:
-    whose voice it is; empty: unknown.
-
-    ``audio`` is the speech, while it is kept. In an answer, ``audio`` and ``sent_seconds`` cover
-    everything that was sent, even if less was heard. ``clauses`` are its words, each clause with
-    the seconds of all its audio, including audio that was not sent.
-    """
+    """Speech. In an answer, ``audio`` and ``sent_seconds`` cover everything that was sent, even if
+    less was heard."""
 
     transcript: str | None
+    """``None`` until it is known."""
     seconds: float = 0.0
     audio: Recording | None = field(default=None, compare=False, repr=False)
+    """The speech, while it is kept."""
     clauses: tuple[tuple[str, float], ...] = field(default=(), compare=False, repr=False)
+    """Its words, each clause with the seconds of all its audio, including audio that was not
+    sent."""
     sent_seconds: float | None = field(default=None, compare=False, repr=False)
     speaker: str = ""
+    """Whose voice it is; empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,35 +90,36 @@ def spoken_text(part: Part) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServerCall:
-    """What became of a call at the tool server ``server``, where the tool is called ``name``:
-    nothing yet, an ``output``, or an ``error``. ``error_code``: of JSON-RPC, if the server refused
-    the call. ``approval_id``: the request to approve it. ``shown``: whether the client is told.
-    ``offered``: whether the model knows the tool, and so reads the call in the prompt.
-    ``read_only``: whether the tool changes nothing."""
+    """What became of a call at a tool server: nothing yet, an ``output``, or an ``error``."""
 
     server: str
     name: str
+    """The tool's name at the server."""
     shown: bool = True
+    """Whether the client is told."""
     output: str | None = None
     error: str | None = None
     error_code: int | None = None
+    """Of JSON-RPC, if the server refused the call."""
     approval_id: str | None = None
+    """The request to approve the call."""
     offered: bool = True
+    """Whether the model knows the tool, and so reads the call in the prompt."""
     read_only: bool = False
+    """Whether the tool changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionCallItem:
-    """``arguments`` is the JSON text that the model wrote. ``server`` ``None``: the client executes
-    the call; otherwise its output is also in the conversation, as an item that clients do not see.
-    """
-
     id: str
     call_id: str
     name: str
     arguments: str
+    """The JSON text that the model wrote."""
     status: ItemStatus = "completed"
     server: ServerCall | None = None
+    """``None``: the client executes the call; otherwise its output is also in the conversation, as
+    an item that clients do not see."""
 
 
 @dataclass(frozen=True, slots=True)

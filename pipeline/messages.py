@@ -12,79 +12,89 @@ Role = Literal["system", "user", "assistant", "tool"]
 @dataclass(frozen=True, slots=True)
 class Image:
     """A picture in a message. For models that cannot see, ``content`` has a sentence of ``chars``
-    characters in its place, from ``start`` on. ``url``: a data URL; ``None``: no longer kept."""
+    characters in its place, from ``start`` on."""
 
     start: int
     chars: int
     url: str | None = field(repr=False)
+    """A data URL; ``None``: no longer kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a prompt. ``tool_calls`` are OpenAI-style function calls, as plain data; their
-    arguments are text, which a client may have left broken. ``images``: in order; an engine that
-    cannot see may ignore them. ``words``: what the user said, message by message, without the
-    notes that the prompt adds: who speaks, and when."""
+    """One message of a prompt."""
 
     role: Role
     content: str
     tool_calls: tuple[Mapping[str, Any], ...] = ()
+    """OpenAI-style function calls, as plain data; their arguments are text, which a client may have
+    left broken."""
     tool_call_id: str = ""
     images: tuple[Image, ...] = ()
+    """In order; an engine that cannot see may ignore them."""
     words: tuple[str, ...] = field(default=(), compare=False)
+    """What the user said, message by message, without the notes that the prompt adds: who speaks,
+    and when."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOrigin:
-    """The tool server that has a tool, and the tool's name there. ``shown``: whether the client is
-    told of calls. ``read_only``: whether the tool changes nothing. ``offered``: whether the model
-    is told of it; otherwise only a rule calls it (``pipeline.speaking.rules``)."""
+    """The tool server that has a tool, and the tool's name there."""
 
     server: str
     name: str
     shown: bool = True
+    """Whether the client is told of calls."""
     read_only: bool = False
+    """Whether the tool changes nothing."""
     offered: bool = True
+    """Whether the model is told of it; otherwise only a rule calls it
+    (``pipeline.speaking.rules``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function the model may call; ``parameters`` is its JSON schema. ``origin`` ``None``: the
-    client executes it."""
+    """A function the model may call."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+    """Its JSON schema."""
     origin: ToolOrigin | None = None
+    """``None``: the client executes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolChoice:
-    """Whether tools may, must or must not be called; ``named``: only the tool called ``name``.
-    ``parallel``: one answer may contain several calls. ``server``: ``name`` is as this tool server
-    knows it; an empty name means any of its tools. Engines never see ``server``."""
+    """Whether tools may, must or must not be called."""
 
     kind: Literal["auto", "none", "required", "named"] = "auto"
+    """``named``: only the tool called ``name``."""
     name: str = ""
     parallel: bool = True
+    """One answer may contain several calls."""
     server: str = ""
+    """``name`` is as this tool server knows it; an empty name means any of its tools. Engines never
+    see ``server``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to pick tokens. ``dry_multiplier``: above 0, phrases of the assistant's earlier answers
-    become less likely; only engines that pick tokens themselves can do that. ``max_tokens`` None:
-    up to the end of the context. ``stops``: the answer may end with the first of these that it
-    contains; an engine may ignore them, and anything after one does not count."""
+    """How to pick tokens."""
 
     temperature: float = 0.6
     top_p: float = 0.9
     min_p: float = 0.05
     repeat_penalty: float = 1.1
     dry_multiplier: float = 0.0
+    """Above 0, phrases of the assistant's earlier answers become less likely; only engines that
+    pick tokens themselves can do that."""
     seed: int | None = None
     max_tokens: int | None = None
+    """``None``: up to the end of the context."""
     stops: Sequence[str] = ()
+    """The answer may end with the first of these that it contains; an engine may ignore them, and
+    anything after one does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +115,18 @@ class LlmRequest:
 
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """One text to be spoken. Later versions may add fields.
-
-    ``voice``: empty or unknown means the default voice. ``speed``: 1.0 is the configured pace, 1.5
-    is faster. ``language``: ISO 639-1; empty means the engine's own. ``take``: if above 0, earlier
-    takes of this text were not speech (``pipeline.speaking.clause_watch``).
-    """
+    """One text to be spoken. Later versions may add fields."""
 
     text: str
     voice: str = ""
+    """Empty or unknown means the default voice."""
     speed: float = 1.0
+    """1.0 is the configured pace, 1.5 is faster."""
     language: str = ""
+    """ISO 639-1; empty means the engine's own."""
     take: int = 0
+    """If above 0, earlier takes of this text were not speech
+    (``pipeline.speaking.clause_watch``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,20 +72,21 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Silence after speech. ``start_sample``: start of the silence, in samples at 16 kHz since the
-    session began, to the millisecond. ``lasted_ms`` until speech resumed; ``None``: it did not."""
+    """Silence after speech."""
 
     start_sample: int
+    """Start of the silence, in samples at 16 kHz since the session began, to the millisecond."""
     lasted_ms: int | None = None
+    """Until speech resumed; ``None``: it did not."""
     judgements: tuple[Judgement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoredSpeech:
-    """Speech over an answer that did not interrupt it, such as "mm-hm". ``start_sample``: at 16 kHz
-    since the session began; ``text``: its words."""
+    """Speech over an answer that did not interrupt it, such as "mm-hm"."""
 
     start_sample: int
+    """At 16 kHz since the session began."""
     lasted_ms: int
     text: str
     reason: Ignored
