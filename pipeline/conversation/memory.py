@@ -16,11 +16,12 @@ from pipeline.work import Cancelled, Work
 
 @dataclass(slots=True, eq=False)
 class _Opened:
-    """A conversation opened at one model. ``users``: calls that have not ended."""
+    """A conversation opened at one model."""
 
     llm: LlmStage
     conversation: ConversationStage
     users: int = 0
+    """Calls that have not ended."""
 
 
 class LastingConversation:
@@ -81,9 +82,8 @@ def _close_unused(opened: _Opened) -> None:
 
 @dataclass(slots=True, eq=False)
 class Wakefulness:
-    """``until``: when the robot falls asleep (``pipeline.waking``), in the loop's time."""
-
     until: float = -inf
+    """When the robot falls asleep (``pipeline.waking``), in the loop's time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
