@@ -48,18 +48,17 @@ REREAD_SAMPLES = (PARTITIONS + 4) * BLOCK
 
 
 class EchoFree(NamedTuple):
-    """One block of 10 ms, 16 kHz.
-
-    ``residual``: int16, shape ``(160,)``, the microphone's sound without the echo; for speech
-    recognition and the first VAD. ``post_filtered``: the same length, 10 ms later, with most of
-    the residual echo removed; for the second VAD. ``llr``: how much louder the sound is than
-    echo and noise explain, 0 to 15. ``idle``: nothing was played lately; the sound is untouched.
-    """
+    """One block of 10 ms, 16 kHz."""
 
     residual: Pcm
+    """int16, shape ``(160,)``: the microphone's sound without the echo, for speech recognition and
+    the first VAD."""
     post_filtered: Pcm
+    """The same length, 10 ms later, with most of the residual echo removed; for the second VAD."""
     llr: float
+    """How much louder the sound is than echo and noise explain, 0 to 15."""
     idle: bool
+    """Nothing was played lately; the sound is untouched."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

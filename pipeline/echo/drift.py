@@ -43,14 +43,12 @@ _RAMP: Samples = (np.arange(BLOCK) / BLOCK).astype(np.float32)
 
 
 class PlayedSound:
-    """The reference, read ``lag`` samples behind its newest, at an adjustable pace.
-
-    ``ppm``: how much faster the reference runs than the microphone. ``lag`` shrinks accordingly;
-    ``EchoCanceller`` keeps it within range.
-    """
+    """The reference, read ``lag`` samples behind its newest, at an adjustable pace."""
 
     def __init__(self) -> None:
         self.ppm = 0.0
+        """How much faster the reference runs than the microphone. ``lag`` shrinks accordingly;
+        ``EchoCanceller`` keeps it within range."""
         self.lag = FIRST_LAG
         self._drift = 0.0
         self._past: Samples = np.zeros(2 * _KEPT, np.float32)

@@ -42,12 +42,12 @@ Sound = NDArray[np.floating]
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """``delay_samples``: best-fitting delay from sending to hearing, at 16 kHz; ``value``: 0 to 1,
-    the normalised cross-correlation there; ``heard_samples``: how much was compared."""
-
     delay_samples: int
+    """Best-fitting delay from sending to hearing, at 16 kHz."""
     value: float
+    """The normalised cross-correlation there, 0 to 1."""
     heard_samples: int
+    """How much was compared."""
 
     @property
     def is_echo(self) -> bool | None:

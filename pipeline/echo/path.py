@@ -55,23 +55,23 @@ KEPT_SAMPLES = 6 * LISTEN_RATE
 
 @dataclass(frozen=True, slots=True)
 class EchoMemory:
-    """What is remembered about a place for the next session there. ``delay_samples``: the echo's
-    delay. ``later_samples``: how long after its reference the state expects the echo."""
+    """What is remembered about a place for the next session there."""
 
     state: EchoState
     delay_samples: int
     later_samples: int
+    """How long after its reference the state expects the echo."""
 
 
 @dataclass(frozen=True, slots=True)
 class EchoWindow:
-    """``frame``: int16, 16 kHz, without the echo. ``post_filtered``: the same with most of the
-    residual echo removed, for a second VAD; ``None``: there can be no echo. ``llr``: 0 to 15, how
-    much louder its newest block is than echo and noise explain."""
-
     frame: AudioFrame
+    """int16, 16 kHz, without the echo."""
     post_filtered: Pcm | None = None
+    """The same with most of the residual echo removed, for a second VAD; ``None``: there can be no
+    echo."""
     llr: float = CANCELLER_NO_DOUBT
+    """How much louder its newest block is than echo and noise explain, 0 to 15."""
 
 
 class Playback(NamedTuple):
