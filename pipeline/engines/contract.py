@@ -32,19 +32,21 @@ from pipeline.work import CancelToken
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """``window_samples``, ``least_movement_db`` and ``history_seconds``: see ``Vad``,
-    ``TurnDetector``; ``streams``: see ``Stt``; ``rate`` in Hz and ``voices`` by name: see ``Tts``;
-    ``languages``: ISO 639-1, empty if the engine does not list them; ``hears_phrases``: it is a
-    ``PhraseListener``."""
+    """An engine's capabilities. Its protocol (``Vad``, ``TurnDetector``, ``Stt``, ``Tts``)
+    describes them."""
 
     window_samples: int = 0
     least_movement_db: float = 0.0
     history_seconds: float = 0.0
     streams: bool = False
     rate: int = 0
+    """In Hz."""
     voices: Sequence[str] = ()
+    """By name."""
     languages: Sequence[str] = ()
+    """ISO 639-1, empty if the engine does not list them."""
     hears_phrases: bool = False
+    """It is a ``PhraseListener``."""
 
 
 def info_of(kind: Kind, engine: Any) -> EngineInfo:
@@ -128,21 +130,24 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """The final text of one utterance. ``seconds``: length of its audio. ``language``: the language
-    spoken, ISO 639-1, if the engine is sure of it; otherwise the words may show it.
-    ``language_probability``: how sure it is.
-
-    Not set by engines: ``invented``, why the session rejected the text, which is then empty;
-    ``doubt``, the rejected text and its scores; ``speaker``, the name of the person whose voice
-    it is, empty if the voice is unknown, ``None`` if nobody asked or it cannot be told."""
+    """The final text of one utterance."""
 
     text: str
     seconds: float
+    """Length of its audio."""
     language: str = ""
+    """The language spoken, ISO 639-1, if the engine is sure of it; otherwise the words may show
+    it."""
     language_probability: float = 1.0
+    """How sure the engine is of the language."""
     invented: Invention | Aside | None = None
+    """Why the session rejected the text, which is then empty. Engines set neither this nor the two
+    below."""
     doubt: Doubt | None = None
+    """The rejected text and its scores."""
     speaker: str | None = None
+    """The name of the person whose voice it is; empty if the voice is unknown, ``None`` if nobody
+    asked or it cannot be told."""
 
 
 class Utterance(Protocol):
@@ -202,17 +207,16 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Warmed:
-    """The result of reading ahead.
-
-    ``end_probability``: see ``EndOfTurn``; ``None`` if the last message is not the user's, or
-    the model cannot tell. ``fixed_tokens``: length of the instructions and tools, which start every
-    prompt. ``most_tokens``: the longest possible prompt; 0 if unknown.
-    """
+    """The result of reading ahead."""
 
     usage: Usage = field(default_factory=Usage)
     end_probability: float | None = None
+    """See ``EndOfTurn``; ``None`` if the last message is not the user's, or the model cannot
+    tell."""
     fixed_tokens: int = 0
+    """Length of the instructions and tools, which start every prompt."""
     most_tokens: int = 0
+    """The longest possible prompt; 0 if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +224,11 @@ class EndOfTurn:
     """How likely it is, 0 to 1, that the user's last words are complete, judging by the words
     alone. The language model gets this for free when it reads them. Each engine's measure is
     calibrated by ``engines.word_scale``. At most once per reply, before everything else; from a
-    second model (``engines.llm.judged``) as soon as it is ready. ``usage``: the prompt's token
-    counts, in case the answer is never finished."""
+    second model (``engines.llm.judged``) as soon as it is ready."""
 
     probability: float
     usage: Usage = field(default_factory=Usage, compare=False)
+    """The prompt's token counts, in case the answer is never finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,10 +238,11 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One complete call. ``arguments``: a JSON object, as text, that fits the tool's schema."""
+    """One complete call."""
 
     name: str
     arguments: str
+    """A JSON object, as text, that fits the tool's schema."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,12 +77,12 @@ class SttOptions(EngineOptions):
 
 @dataclass(frozen=True, slots=True)
 class _Spec:
-    """What every engine declares. ``options``: its section of the YAML, whose ``weights`` names a
-    catalogue entry."""
+    """What every engine declares."""
 
     name: str
     kind: Kind
     options: type[EngineOptions]
+    """Its section of the YAML, whose ``weights`` names a catalogue entry."""
     build: Callable[[Any, Any], Any]
     summary: str = ""
     extra: str = ""

@@ -115,9 +115,10 @@ class TtsStage(Protocol):
 
 
 class KeptVoice(TtsStage, Protocol):
-    """A voice that keeps the audio of some sentences. ``rtf``: see ``Stages.voice_rtf``."""
+    """A voice that keeps the audio of some sentences."""
 
     rtf: float
+    """See ``Stages.voice_rtf``."""
 
 
 class LanguageChoice:

@@ -30,15 +30,14 @@ class NotTensors(WeightsError):
 
 @dataclass(frozen=True, slots=True)
 class FileSegment:
-    """``item``: bytes that change together: one element, or one block of a quantised tensor.
-    ``kind``: type and shape; only tensors of one kind can be compared item by item. Names of
-    pieces that are not tensors begin with ``@``."""
-
     name: str
+    """Names of pieces that are not tensors begin with ``@``."""
     start: int
     size: int
     item: int = 1
+    """Bytes that change together: one element, or one block of a quantised tensor."""
     kind: str = ""
+    """Type and shape; only tensors of one kind can be compared item by item."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -11,10 +11,10 @@ from pipeline.errors import EngineError
 
 @dataclass(frozen=True, slots=True)
 class TorchPlace:
-    """``device``: ``cpu``, ``cuda:0``..., ``mps``; ``precision``: ``fp32`` or ``bf16``."""
-
     device: str
+    """``cpu``, ``cuda:0``..., ``mps``."""
     precision: str
+    """``fp32`` or ``bf16``."""
 
     @property
     def numbers(self) -> Any:

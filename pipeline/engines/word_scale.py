@@ -27,10 +27,10 @@ _RIDGE = 1 / 32
 
 @dataclass(frozen=True, slots=True)
 class WordScale:
-    """``even``: the probability that favours neither side; ``slope``: applied to its logarithm."""
-
     slope: float
+    """Applied to the probability's logarithm."""
     even: float
+    """The probability that favours neither side."""
 
     def log_odds(self, probability: float | None) -> float | None:
         """Log odds of complete words; ``None`` if the model gave no opinion or cannot tell."""

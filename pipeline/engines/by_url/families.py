@@ -17,38 +17,43 @@ from pipeline.engines.by_url.failures import Misconfiguration
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One kind of server.
-
-    ``owners``: its ``owned_by`` names. ``sampling``: its names for options that OpenAI's API lacks.
-    ``chat``: extra request fields, mostly to turn thinking off; left out if it refuses them.
-    ``most``: its name for the token limit of a chat answer. ``any_model``: it ignores the
-    requested model name. ``ready_path``: answers 200 once a model is loaded. ``running_path``:
-    lists the loaded models; ``running`` extracts their names. ``loads_when_asked``: a request to
-    ``context_path`` loads a model that is not loaded. ``context_path``: describes ``{model}``.
-    From that answer, ``context`` reads the context size, ``slots`` the number of concurrent
-    requests, ``shows_tools`` whether the model sees tools (a server drops them if its chat
-    template has no place for them), ``template`` that template, and ``sleeps`` whether the model
-    is unloaded until the next request. ``cuts``: it silently truncates a prompt that is too long.
-    ``calls_by_schema``: a forced call is requested as JSON with the tool's schema."""
+    """One kind of server."""
 
     name: str
     owners: tuple[str, ...] = ()
+    """Its ``owned_by`` names."""
     sampling: Mapping[str, str] = field(default_factory=dict)
+    """Its names for options that OpenAI's API lacks."""
     chat: Mapping[str, Any] = field(default_factory=dict)
+    """Extra request fields, mostly to turn thinking off. They are left out if it refuses them."""
     most: str = "max_tokens"
+    """Its name for the token limit of a chat answer."""
     any_model: bool = False
+    """It ignores the requested model name."""
     ready_path: str | None = None
+    """Answers 200 once a model is loaded."""
     running_path: str | None = None
+    """Lists the loaded models."""
     running: Callable[[Any], list[str]] = lambda answer: []
+    """Extracts their names from that list."""
     loads_when_asked: bool = False
+    """A request to ``context_path`` loads a model that is not loaded."""
     context_path: str | None = None
+    """Describes ``{model}``; ``context`` to ``sleeps`` read that answer."""
     context: Callable[[Any, str], int] = lambda answer, model: 0
+    """The context size."""
     slots: Callable[[Any], int] = lambda answer: 0
+    """The number of concurrent requests."""
     shows_tools: Callable[[Any], bool] = lambda answer: True
+    """Whether the model sees tools. A server drops them if its chat template has no place for
+    them."""
     template: Callable[[Any], str] = lambda answer: ""
     sleeps: Callable[[Any], bool] = lambda answer: False
+    """Whether the model is unloaded until the next request."""
     cuts: bool = False
+    """It silently truncates a prompt that is too long."""
     calls_by_schema: bool = False
+    """A forced call is requested as JSON with the tool's schema."""
 
 
 def _llama_context(answer: Any, model: str) -> int:
@@ -147,31 +152,34 @@ FAMILIES = (LLAMA_SERVER, LLAMA_SWAP, VLLM, SGLANG, OLLAMA, LM_STUDIO, OPENAI)
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result of a probe. ``model``: the name for requests. 0 tokens or slots: unknown.
-    ``shows_tools``: the model sees tools that are sent as such. ``template``: its chat template;
-    empty if the server does not report it. ``loaded``: whether the model is in memory; ``None`` if
-    the server does not report it. ``missing``: set if the server does not list the model; the error
-    to raise if it does not serve it either."""
+    """The result of a probe."""
 
     family: Family = OTHER
     model: str = ""
+    """The name for requests."""
     context_tokens: int = 0
     slots: int = 0
+    """0 for ``context_tokens`` or ``slots``: unknown."""
     shows_tools: bool = True
+    """The model sees tools that are sent as such."""
     template: str = field(default="", repr=False)
+    """The model's chat template; empty if the server does not report it."""
     loaded: bool | None = None
+    """Whether the model is in memory; ``None`` if the server does not report it."""
     missing: Misconfiguration | None = field(default=None, repr=False)
+    """Set if the server does not list the model: the error to raise if it does not serve it
+    either."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedModel:
-    """One model in a server's list. ``loaded``: ``None`` if the list does not say. llama-server's
-    router does, and accepts only names that it lists."""
+    """One model in a server's list. llama-server's router accepts only names that it lists."""
 
     id: str
     owner: str = ""
     context_tokens: int = 0
     loaded: bool | None = None
+    """``None`` if the list does not say; that of llama-server's router does."""
 
 
 def listed(answer: Any) -> list[ListedModel] | None:

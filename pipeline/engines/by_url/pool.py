@@ -65,12 +65,12 @@ def form_body(fields: Mapping[str, str], file: bytes, name: str, kind: str) -> B
 
 
 class HttpFailure(Exception):
-    """No answer, or only part of it. ``why``: the connection failed, was too slow or broke, or the
-    answer is not HTTP."""
+    """No answer, or only part of it."""
 
     def __init__(self, why: Why, detail: str) -> None:
         super().__init__(detail)
         self.why = why
+        """The connection failed, was too slow or broke, or the answer is not HTTP."""
         self.detail = detail
 
 

@@ -43,12 +43,13 @@ _PLACEHOLDER = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 
 @dataclass(frozen=True, slots=True)
 class PromptPart:
-    """Part of a prompt. ``plain``: control tokens spelled in it are just text. ``image``: the data
-    URL of a picture, in place of text."""
+    """Part of a prompt."""
 
     text: str
     plain: bool
+    """Control tokens spelled in it are just text."""
     image: str = ""
+    """The data URL of a picture, in place of text."""
 
 
 _HELLO = Message("user", "Hello")
@@ -77,12 +78,7 @@ def _probe_call(call_id: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]
 
 
 class ChatTemplate:
-    """Renders prompts with one jinja ``source``. Raises ``EngineError`` if it is unusable.
-
-    ``bos``, ``eos``: the spelling of those tokens. ``control_texts``: the spellings of all control
-    tokens. ``arguments``: further variables for the template, e.g. ``enable_thinking``; if that is
-    false but a prompt still ends inside a thought, the thought is closed.
-    """
+    """Renders prompts with one jinja ``source``. Raises ``EngineError`` if it is unusable."""
 
     def __init__(
         self,
@@ -93,6 +89,10 @@ class ChatTemplate:
         control_texts: Sequence[str] = (),
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
+        """``bos`` and ``eos`` are the spelling of those tokens; ``control_texts`` are the spellings
+        of all control tokens. ``arguments`` are further variables for the template, e.g.
+        ``enable_thinking``; if that is false but a prompt still ends inside a thought, the thought
+        is closed."""
         self._render = compile_template(source)
         self._variables = {"bos_token": bos, "eos_token": eos, **(arguments or {})}
         spellings = sorted({*control_texts, _OPEN, _CLOSE} - {""}, key=len, reverse=True)

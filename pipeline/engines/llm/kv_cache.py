@@ -29,18 +29,18 @@ class KvCells(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """One KV sequence. ``tokens``: exactly what its cells hold.
-
-    ``owner``: the session whose conversation it is. ``holder``: the run that works on it right now;
-    other runs must not touch it. ``shared_tokens``: how many of its first tokens are instructions
-    and tools rather than conversation, and may outlive the session.
-    """
+    """One KV sequence."""
 
     id: int
     tokens: list[int] = field(default_factory=list)
+    """Exactly what its cells hold."""
     owner: object | None = None
+    """The session whose conversation it is."""
     holder: object | None = None
+    """The run that works on it right now; other runs must not touch it."""
     shared_tokens: int = 0
+    """How many of its first tokens are instructions and tools rather than conversation, and may
+    outlive the session."""
     last_use: int = 0
 
 

@@ -38,17 +38,17 @@ class DecodeOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ContextShape:
-    """``cells``: KV cells, shared by all sequences; also limits the prompt, in tokens.
-    ``slice_tokens``: the most that one ``decode`` takes. ``flash``: None lets llama.cpp choose."""
-
     cells: int
+    """KV cells, shared by all sequences; also limits the prompt, in tokens."""
     sequences: int
     slice_tokens: int
+    """The most that one ``decode`` takes."""
     batch_tokens: int
     """The most that one computation holds: a slice, or a whole picture."""
     threads: int
     kv_type: KvType
     flash: bool | None
+    """``None`` lets llama.cpp choose."""
     swa_full: bool = True
     """Whether layers with a sliding window keep all cells. If not, only the newest few tokens can
     be removed."""

@@ -40,10 +40,7 @@ def known_texts() -> Recent:
 
 
 class Prompts:
-    """Writes one model's prompts. ``arguments``: further variables for the chat template.
-    ``most_tokens``: the longest prompt worth tokenizing to its end. Without ``vision``, the model
-    reads a sentence in place of a picture. ``examples``: user messages and good answers.
-    """
+    """Writes one model's prompts."""
 
     def __init__(
         self,
@@ -53,9 +50,13 @@ class Prompts:
         vision: VisionProjector | None = None,
         examples: Sequence[tuple[str, str]] = (),
     ) -> None:
+        """``arguments`` are further variables for the chat template; ``examples`` are user messages
+        and good answers."""
         self._model = model
         self._vision = vision
+        """If ``None``, the model reads a sentence in place of a picture."""
         self._most_tokens = most_tokens
+        """The longest prompt worth tokenizing to its end."""
         pairs = ((Message("user", text), Message("assistant", answer)) for text, answer in examples)
         self._examples = [message for pair in pairs for message in pair]
         self._template = self._read(model.chat_template() or CHATML, arguments)

@@ -37,7 +37,7 @@ class Owner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """What all sessions of one engine share. ``scratch``: a sequence without an owner."""
+    """What all sessions of one engine share."""
 
     model: Model
     prompts: Prompts
@@ -45,17 +45,12 @@ class SharedParts:
     cache: KvCache
     store: SavedPrefixes | None
     scratch: int
+    """A sequence without an owner."""
 
 
 class Run:
-    """Brings tokens into the cells, whatever other runs do between two slices.
-
-    ``tokens``: what the sequence should hold; may grow. ``prompt_tokens``: how many of them are
-    the prompt. ``prefix``: its instructions and tools. ``evaluate_last``: compute the last prompt
-    token even if it is cached, for its logits. ``probe``: index of a prompt token whose logits
-    go to ``probe_logits``; it too is computed even if cached, unless the model cannot remove
-    tokens. ``media``: parts of pictures, by their first tokens. Call ``close`` at the end.
-    """
+    """Brings tokens into the cells, whatever other runs do between two slices. Call ``close`` at
+    the end."""
 
     def __init__(
         self,
@@ -69,9 +64,13 @@ class Run:
         probe: int | None = None,
         media: Mapping[int, Media] | None = None,
     ) -> None:
+        """``prefix`` is the instructions and tools of the prompt."""
         self.tokens = tokens
+        """What the sequence should hold; may grow."""
         self._media = media or {}
+        """Parts of pictures, by their first tokens."""
         self.prompt_tokens = len(tokens)
+        """How many of the tokens are the prompt."""
         self._context = parts.context
         self._cache = parts.cache
         self._store = parts.store
@@ -79,7 +78,10 @@ class Run:
         self._owner = owner
         self._cancel = cancel
         self._evaluate_last = evaluate_last
+        """Compute the last prompt token even if it is cached, for its logits."""
         self._probe = probe
+        """Index of a prompt token whose logits go to ``probe_logits``. It too is computed even if
+        cached, unless the model cannot remove tokens."""
         self.probe_logits: NDArray[np.float32] | None = None
         self._prefix = prefix[: common_prefix(prefix, self._reusable())]
         self._sequence: Sequence | None = None

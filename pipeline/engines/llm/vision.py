@@ -42,15 +42,17 @@ class VisionFailed(EngineError):
 
 
 class Media:
-    """One part of a picture. ``cells``: how many KV cells it takes. ``positions``: how many token
-    positions; fewer than cells if these are placed in two dimensions (M-RoPE)."""
+    """One part of a picture."""
 
     def __init__(self, vision: VisionProjector, chunk: Any) -> None:
         api = multimodal()
         self.chunk = api.mtmd_input_chunk_copy(chunk)
         weakref.finalize(self, api.mtmd_input_chunk_free, self.chunk).atexit = False
         self.cells = int(api.mtmd_input_chunk_get_n_tokens(chunk))
+        """How many KV cells it takes."""
         self.positions = int(api.mtmd_input_chunk_get_n_pos(chunk))
+        """How many token positions it takes; fewer than cells if these are placed in two dimensions
+        (M-RoPE)."""
         self.projector = vision
         self._job: Future[NDArray[np.float32]] | None = None
 
@@ -76,10 +78,10 @@ class Media:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """``tokens``: its tokens in a prompt. ``media``: its parts, by their first tokens."""
-
     tokens: tuple[int, ...]
+    """Its tokens in a prompt."""
     media: Mapping[int, Media]
+    """Its parts, by their first tokens."""
 
     @property
     def failed(self) -> bool:
@@ -92,9 +94,7 @@ class Picture:
 
 
 class VisionProjector:
-    """The projector of one language model. ``most_tokens``: limit per picture, if the model family
-    scales pictures. ``room_tokens``: most tokens per computation of the model. Raises
-    ``WeightsError``, ``EngineError``."""
+    """The projector of one language model."""
 
     def __init__(
         self,
@@ -106,6 +106,9 @@ class VisionProjector:
         most_tokens: int,
         room_tokens: int,
     ) -> None:
+        """``most_tokens`` is the limit per picture, if the model family scales pictures;
+        ``room_tokens`` is the most tokens per computation of the model. Raises ``WeightsError``,
+        ``EngineError``."""
         check_magic(path)
         api = multimodal()
         keep_log(api.mtmd_helper_log_set)

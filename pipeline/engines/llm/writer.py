@@ -32,13 +32,12 @@ _CLOSING_TOKENS = 128
 
 
 class Writer:
-    """One answer. ``room``: tokens until the context is full. ``thought_end``: the mark that closes
-    the thought in which the prompt ends.
+    """One answer.
 
     A call follows a grammar from its beginning; the text that its syntax requires before the
-    function's name is written for the model. A call without marks follows the grammar once its
-    name is known. An answer that must be a call begins with one. If no call is wanted, tokens that
-    would begin one are rejected.
+    function's name is written for the model. A call without marks follows the grammar once its name
+    is known. An answer that must be a call begins with one. If no call is wanted, tokens that would
+    begin one are rejected.
     """
 
     def __init__(
@@ -50,6 +49,7 @@ class Writer:
         room: int,
         thought_end: str = "",
     ) -> None:
+        """``thought_end`` is the mark that closes the thought in which the prompt ends."""
         self._model = model
         self._grammars = grammars
         self._syntax = grammars.syntax
@@ -70,6 +70,7 @@ class Writer:
         self._quotes: list[int] = []
         self._calls_before = 0
         self._room = room
+        """Tokens until the context is full."""
         self._most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
         self._stops = sampling.stops
         self._text = ""

@@ -20,14 +20,14 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class ContextSize:
-    """``chunk``: new frames between two passes. ``right``: how many must follow a frame before it
-    is decoded for good. ``left``: how many earlier frames are encoded again. ``most``: most new
-    frames per pass, if more than a chunk has arrived."""
-
     left: int
+    """How many earlier frames are encoded again."""
     chunk: int
+    """New frames between two passes."""
     right: int
+    """How many frames must follow one before it is decoded for good."""
     most: int
+    """Most new frames per pass, if more than a chunk has arrived."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,14 +46,14 @@ _CONTROL = re.compile(r"<\|.*?\|>|<tts_\w+>")
 
 @dataclass(frozen=True, slots=True)
 class ClauseRequest:
-    """What to say, with the model's own names for voice and language. ``limit``: most frames.
-    ``seed``: for the random numbers."""
+    """What to say, with the model's own names for voice and language."""
 
     text: str
     voice: str
     language: str
     instruct: str
     limit: int
+    """Most frames."""
     seed: int
 
 

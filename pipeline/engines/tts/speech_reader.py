@@ -46,22 +46,25 @@ MOST_MPEG_BYTES = 2048
 
 
 class NotPlayable(Exception):
-    """The answer cannot be played. ``what``: its kind; ``text``: its beginning, if it is text."""
+    """The answer cannot be played."""
 
     def __init__(self, what: str, text: bytes = b"") -> None:
         super().__init__(what)
         self.what = what
+        """The answer's kind."""
         self.text = text
+        """The answer's beginning, if it is text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How the bytes encode samples, in soundfile's terms. ``endian``: ``None`` if unknown."""
+    """How the bytes encode samples, in soundfile's terms."""
 
     rate: int
     channels: int
     subtype: str
     endian: Literal["LITTLE", "BIG"] | None = "LITTLE"
+    """``None`` if unknown."""
 
     @property
     def frame_bytes(self) -> int:

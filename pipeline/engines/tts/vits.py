@@ -34,15 +34,15 @@ _SAME = 1 / 32768
 
 
 class Vocoder:
-    """The second part of a network.
-
-    ``session``: ``onnxruntime.InferenceSession``; ``tensor``: the name of its input; ``rate``: Hz.
-    """
+    """The second part of a network."""
 
     def __init__(self, session: Any, tensor: str, rate: int) -> None:
         self._session = session
+        """``onnxruntime.InferenceSession``."""
         self._tensor = tensor
+        """The name of its input."""
         self._rate = rate
+        """Hz."""
         self._context = 0
         self._hop_samples = 0
         self._s_per_frame = 0.0

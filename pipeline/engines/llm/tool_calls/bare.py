@@ -37,20 +37,20 @@ def may_open(text: str) -> bool:
 
 
 class BareCall:
-    """Follows one object while it is being written; reads each character about once.
-
-    ``names``: the tools that may be called. ``opens(text)`` must hold. ``start``: where the object
-    begins in ``text``; ``at``: how far it was read; ``closers``: ends of the list and fence around
-    it, the outermost last; ``name``: the tool's name, once known.
-    """
+    """Follows one object while it is being written; reads each character about once."""
 
     def __init__(self, names: Iterable[str], text: str) -> None:
+        """``names`` are the tools that may be called. ``opens(text)`` must hold."""
         opening = _OPENING.match(text)
         assert opening
         self.start = opening.end() - 1
+        """Where the object begins in ``text``."""
         self.at = opening.end()
+        """How far ``text`` was read."""
         self.closers = [end for part, end in _CLOSERS.items() if opening[part]]
+        """Ends of the list and fence around the object, the outermost last."""
         self.name = ""
+        """The tool's name, once known."""
         self._names = tuple(json.dumps(name, ensure_ascii=False) for name in names)
         self._next: Literal["key", "colon", "value", "comma"] = "key"
         self._key = ""

@@ -47,16 +47,6 @@ class CallParser:
     Speech passes at once; only the possible beginning of a mark and trailing white space are held
     back. A call comes out when its data is complete, if it calls one of ``tools`` and fits its
     schema; otherwise it is dropped, and the log says why.
-
-    ``bare``: a call may lack its marks at the start of an answer, or after another call
-    (``pipeline.engines.llm.tool_calls.bare``). Such text is held back while it may be a call; if
-    it turns out not to be, it becomes speech, unchanged. ``anywhere``: it may also follow words, as
-    in an unmarked syntax. ``thought_end``: set if the answer begins inside a thought, which this
-    mark closes.
-
-    ``calls``: how many have come out. ``rest``: required text after the latest marker, up to the
-    function's name; or after the name of a call without marks, up to its arguments.
-    ``closed_thought``: the mark that has closed a thought in which the answer began, if any.
     """
 
     def __init__(
@@ -68,6 +58,11 @@ class CallParser:
         anywhere: bool = False,
         thought_end: str = "",
     ) -> None:
+        """With ``bare``, a call may lack its marks at the start of an answer, or after another call
+        (``pipeline.engines.llm.tool_calls.bare``). Such text is held back while it may be a call;
+        if it turns out not to be, it becomes speech, unchanged. With ``anywhere``, it may also
+        follow words, as in an unmarked syntax. ``thought_end`` is set if the answer begins inside a
+        thought, which this mark closes."""
         self._syntax = syntax
         self._schemas: Mapping[str, Mapping[str, Any]] = {t.name: t.parameters for t in tools}
         self._may_be_bare = bare
@@ -90,8 +85,12 @@ class CallParser:
         self._closers: list[str] = []
         """Ends of the list and fence around the last call without marks."""
         self.calls = 0
+        """How many calls have come out."""
         self.rest = ""
+        """Required text after the latest marker, up to the function's name; or after the name of a
+        call without marks, up to its arguments."""
         self.closed_thought = ""
+        """The mark that has closed a thought in which the answer began, if any."""
         self._may_close = True
         """Whether a closing mark can be that of a thought in which the answer began."""
 

@@ -16,10 +16,7 @@ from pipeline.engines.llm.tool_calls import gemma
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """One family's spelling: ``marker`` ``rest`` name ``middle`` arguments ``end`` ``close``.
-
-    ``unmarked``: calls need no marker, so an object anywhere in an answer may be one.
-    """
+    """One family's spelling: ``marker`` ``rest`` name ``middle`` arguments ``end`` ``close``."""
 
     name: str
     marker: str
@@ -29,6 +26,7 @@ class Syntax:
     close: str
     values: Literal["json", "gemma"] = "json"
     unmarked: bool = False
+    """Calls need no marker, so an object anywhere in an answer may be one."""
 
     @property
     def begin(self) -> str:
