@@ -26,21 +26,22 @@ from pipeline.settings import Endpointing
 
 @dataclass(frozen=True, slots=True)
 class WindowEvidence:
-    """What is known about one window.
-
-    ``score``: the VAD's, 0 to 1. ``post_filtered``: its score without most of the residual echo;
-    ``None``: there can be no echo. ``llr``: how much louder the window is than the echo explains.
-    ``elsewhere``: the array hears no speech from the accepted sector; ``others``: it hears speech.
-    ``motor``: it may be a motor heard lately. ``below_db``: how far the level is below the
-    speaker's; 0 if no speaker is known."""
+    """What is known about one window."""
 
     score: float
+    """The VAD's score, 0 to 1."""
     post_filtered: float | None = None
+    """The VAD's score without most of the residual echo; ``None`` if there can be no echo."""
     llr: float = CANCELLER_NO_DOUBT
+    """How much louder the window is than the echo explains."""
     elsewhere: bool = False
+    """The array hears no speech from the accepted sector."""
     others: bool = False
+    """The array hears speech."""
     motor: bool = False
+    """It may be a motor heard lately."""
     below_db: float = 0.0
+    """How far the level is below the speaker's; 0 if no speaker is known."""
 
     @property
     def is_certain(self) -> bool:
@@ -62,13 +63,13 @@ class _Rise(NamedTuple):
 
 
 class WindowScore(NamedTuple):
-    """``score``: 0 to 1; it is speech from the threshold on. ``below_db``: how far that speech is
-    below the speaker if it is background, else 0. ``nearer_from``: the sample at which a nearer
-    speaker begins, so that the open turn was background until then."""
-
     score: float
+    """0 to 1; it is speech from the threshold on."""
     below_db: float = 0.0
+    """How far that speech is below the speaker if it is background, else 0."""
     nearer_from: int | None = None
+    """The sample at which a nearer speaker begins, so that the open turn was background until
+    then."""
 
 
 def weigh(

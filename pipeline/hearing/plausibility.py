@@ -36,19 +36,22 @@ _SENTENCE_END = re.compile(r"[.!?…](?:\s|$)|[。！？]")
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The sound behind a text. ``speech_s``: length of the speech, pauses included; ``certainty``:
-    mean score of the VAD without these. ``moves``: whether its timbre does, as a voice's
-    (``hearing.timbre``). ``over_answer``: an answer is at stake. ``after_question``: a
-    hum may answer what the robot has just asked. ``elsewhere``: it came from beside the accepted
-    sector. ``live``: the robot found it itself. The defaults are for what the client commits."""
+    """The sound behind a text. The defaults are for what the client commits."""
 
     speech_s: float = 0.0
+    """The length of the speech, pauses included."""
     certainty: float = 1.0
+    """The mean score of the VAD, pauses excluded."""
     moves: bool = True
+    """Whether the sound's timbre moves, as a voice's does (``hearing.timbre``)."""
     over_answer: bool = False
+    """An answer is at stake."""
     after_question: bool = True
+    """A hum may answer what the robot has just asked."""
     elsewhere: bool = False
+    """It came from beside the accepted sector."""
     live: bool = False
+    """The robot found it itself."""
 
     @property
     def short(self) -> bool:

@@ -40,20 +40,21 @@ class TurnPause:
 
 @dataclass(frozen=True, slots=True)
 class TurnResume:
-    """Speech resumed at sample ``start``, before the turn ended. ``within_word``: the voice had
-    faded, but the scores never fell, as when the mouth is closed for a consonant."""
+    """Speech resumed at sample ``start``, before the turn ended."""
 
     start: int
     within_word: bool = False
+    """The voice had faded, but the scores never fell, as when the mouth is closed for a
+    consonant."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
-    """The turn is over; its last speech sample is before ``speech_end``. ``below_db``: how far
-    below the speaker the background is that goes on; 0: silence."""
+    """The turn is over; its last speech sample is before ``speech_end``."""
 
     speech_end: int
     below_db: float = 0.0
+    """How far below the speaker the background is that goes on; 0: silence."""
 
 
 Signal = TurnStart | TurnPause | TurnResume | TurnEnd
