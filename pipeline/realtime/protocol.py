@@ -129,16 +129,7 @@ _PLAIN: Mapping[str, tuple[type[schema.ClientEvent], Callable[[Any, str | None],
 
 
 class RealtimeConnection:
-    """One client's connection.
-
-    ``new_id(prefix)`` makes unique ids of letters, digits and underscores. ``now``: the wall clock
-    in seconds. Some flags add events, which strict clients would refuse: ``timings``,
-    ``reachy_voice.timeline``; ``holds``, those sent when an answer is held because the user may be
-    speaking over it; ``sleep``, those sent when the robot falls asleep or wakes; ``speakers``,
-    ``reachy_voice.speaker``. ``turn_records`` adds the figures of its turn record to every
-    ``response.done``. ``on_error`` gets the code of each ``error`` event. ``sends_audio``: whether
-    retrieved items include their audio.
-    """
+    """One client's connection."""
 
     def __init__(
         self,
@@ -153,17 +144,27 @@ class RealtimeConnection:
         on_error: Callable[[str], None] = lambda code: None,
         sends_audio: bool = True,
     ) -> None:
+        """``now`` is the wall clock in seconds."""
         self._new_id = new_id
+        """``new_id(prefix)`` makes unique ids of letters, digits and underscores."""
         self._timings = timings
+        """Adds ``reachy_voice.timeline``. Strict clients would refuse the events that this,
+        ``_holds``, ``_sleep`` and ``_speakers`` add."""
         self._turn_records = turn_records
+        """Adds the figures of its turn record to every ``response.done``."""
         self._holds = holds
+        """Adds the events sent when an answer is held because the user may be speaking over it."""
         self._sleep = sleep
+        """Adds the events sent when the robot falls asleep or wakes."""
         self._speakers = speakers
+        """Adds ``reachy_voice.speaker``."""
         self._outbox: list[str] = []
         self._session = EffectiveSession(defaults, new_id("sess"), now())
         self._conversation_id = new_id("conv")
         self._on_error = on_error
+        """Gets the code of each ``error`` event."""
         self._sends_audio = sends_audio
+        """Whether retrieved items include their audio."""
         self._responses: dict[str, Response] = {}
         self._server_calls: dict[str, ServerCallStream] = {}
         """Calls of tool servers that are not over."""

@@ -31,9 +31,7 @@ from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, TurnRecord, as_meta
 
 
 class Response:
-    """One reply. ``voice``: the client's name for the voice. ``tells_record``: put the figures of
-    the turn record into the metadata of ``response.done``, if the client's own metadata leave room;
-    those of ``turn_latency`` are always added. ``server_calls``: gets the calls of tool servers."""
+    """One reply."""
 
     def __init__(
         self,
@@ -45,7 +43,9 @@ class Response:
         *,
         tells_record: bool = False,
     ) -> None:
+        """``voice`` is the client's name for the voice."""
         self._server_calls = server_calls
+        """Gets the calls of tool servers."""
         self._hidden: list[int] = []
         """Output indices of calls hidden from the client."""
         self._unsettled: dict[str, tuple[ServerCallStream, OutputItem]] = {}
@@ -56,6 +56,8 @@ class Response:
         self._open: dict[str, MessageStream | CallStream | ServerCallStream] = {}
         self._done: dict[str, tuple[int, dict[str, Any]]] = {}
         self._tells_record = tells_record or (event.metadata or {}).get(WANTED) == "true"
+        """Put the figures of the turn record into the metadata of ``response.done``, if the
+        client's own metadata leave room; those of ``turn_latency`` are always added."""
         limit = event.max_output_tokens
         self._fields: dict[str, Any] = {
             "object": "realtime.response",

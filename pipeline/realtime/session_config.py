@@ -45,20 +45,22 @@ _FIXED = frozenset({"type", "id", "object", "expires_at", "model"})
 
 @dataclass(frozen=True, slots=True)
 class SessionDefaults:
-    """A session's settings before its client sends any. ``voices``: names that the speech engine
-    knows; ``voice``: used for all other names. ``language``: ISO 639-1. ``transcription``: the
-    session only transcribes (``?intent=transcription``). ``partials``: send partial transcripts
-    even if the client did not ask for them."""
+    """A session's settings before its client sends any."""
 
     model: str
     voice: str
+    """Used for all names that are not among ``voices``."""
     voices: Sequence[str] = ()
+    """Names that the speech engine knows."""
     instructions: str = ""
     language: str = "en"
+    """ISO 639-1."""
     language_fixed: bool = False
     """Whether clients cannot change it."""
     transcription: bool = False
+    """The session only transcribes (``?intent=transcription``)."""
     partials: bool = False
+    """Send partial transcripts even if the client did not ask for them."""
     tool_servers: Sequence[str] = ()
     """The owner's MCP servers, by their labels."""
     tool_server_urls: Sequence[str] = ()
@@ -67,10 +69,10 @@ class SessionDefaults:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Everything a client can change. ``fields``: plain ones, as shown. ``transcription``,
-    ``noise_reduction`` and ``turn_detection``: as the client sent them."""
+    """Everything a client can change."""
 
     fields: Mapping[str, Any]
+    """Plain ones, as shown."""
     voice: str
     speed: float = 1.0
     input_format: AudioFormat = field(default_factory=AudioFormat)
@@ -78,6 +80,7 @@ class _State:
     transcription: Mapping[str, Any] | None = None
     noise_reduction: Mapping[str, Any] | None = None
     turn_detection: Mapping[str, Any] | None = None
+    """``transcription``, ``noise_reduction`` and ``turn_detection`` are as the client sent them."""
     servers: tuple[ServerRequest, ...] = ()
 
 
