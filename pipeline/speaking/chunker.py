@@ -35,17 +35,16 @@ voice that is ten times faster than speech makes the next piece."""
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of an answer.
-
-    ``text``: as written, with the white space before it. ``spoken``: what the voice says; may be
-    empty. ``border``: how it ends, and so how much silence follows it.
-    ``language``: ISO 639-1; empty: unknown.
-    """
+    """A piece of an answer."""
 
     text: str
+    """As written, with the white space before it."""
     spoken: str
+    """What the voice says; may be empty."""
     border: Border
+    """How it ends, and so how much silence follows it."""
     language: str = "en"
+    """ISO 639-1; empty: unknown."""
 
 
 class SpeechChunker:

@@ -53,11 +53,11 @@ FRAMES_PER_S = 50
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``since_s``: where in the clause's audio it began; ``known_s``: where it was detected."""
-
     kind: FaultKind
     since_s: float
+    """Where in the clause's audio it began."""
     known_s: float
+    """Where it was detected."""
 
 
 class ClauseWatch:

@@ -36,15 +36,17 @@ MAX_OVER = 64
 @dataclass(frozen=True, slots=True)
 class _Pending:
     """An answer that waits until another reply is over, or until it is known whether the user goes
-    on. ``since``: end of the speech or request that it answers, in the loop's time. ``again``:
-    whether it was given once before; ``asked``: the client asks for it, so it is given whatever the
-    last item of the conversation is; ``text``: what it says, if that is known."""
+    on."""
 
     since: float
+    """End of the speech or request that it answers, in the loop's time."""
     options: ResponseOptions
     again: bool = False
+    """Whether it was given once before."""
     asked: bool = False
+    """The client asks for it, so it is given whatever the last item of the conversation is."""
     text: str = ""
+    """What it says, if that is known."""
 
 
 class Replies:
