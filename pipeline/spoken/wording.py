@@ -22,61 +22,74 @@ from pipeline.spoken.words import pairs, table, words_of
 
 @dataclass(frozen=True)
 class Wording:
-    """One language.
-
-    ``numbers``: num2words. ``one``: 1 before a noun. ``comma``: before the decimals. ``date``,
-    ``year``: templates of ``{day}``, ``{month}`` and ``{year}``; ``first``: the first day of a
-    month. ``hour``, ``time``: templates of ``{hour}`` and ``{minute}``; ``hour_word``: a pattern of
-    what may stand behind the digits. ``cents``: between euros and cents. ``to``: in ranges.
-    ``units``, ``currencies``: one of it, and the name of several. ``abbreviations``: those with a
-    full stop may end a sentence. ``titles``: only before a name; ``numbered``: before a number.
-    ``cents_alone``: behind less than a euro. ``times``: "3x". ``per``: "€/kg". ``ratio``: "3:2".
-    ``of``: between millions and what they are millions of. ``one_feminine``: 1 before a noun that
-    ``feminine`` matches; ``ones``: other patterns, and 1 before them. Patterns: ``at``, before a
-    time with a full stop; ``on``, before a date without a year; ``counted``, before Roman numerals
-    that count; ``nth``, behind those that are ordinals; ``phone``: numbers that are called.
-    ``ruler``: what is said between a name and its number, and up to which one that is an ordinal.
-    """
+    """How one language words numbers, dates and signs."""
 
     numbers: Any
+    """The converter of num2words."""
     one: str
+    """1 before a noun."""
     comma: str
+    """What is said before the decimals."""
     months: tuple[str, ...]
     date: str
+    """A template of ``{day}``, ``{month}`` and ``{year}``."""
     year: str
+    """A template like ``date``."""
     first: str
+    """The first day of a month."""
     hour: str
     time: str
+    """``hour`` and ``time`` are templates of ``{hour}`` and ``{minute}``."""
     one_hour: str
     hour_word: str
+    """A pattern of what may stand behind the digits of an hour."""
     cents: str
+    """What is said between euros and cents."""
     to: str
+    """What is said in ranges."""
     minus: str
     units: dict[str, tuple[str, str]]
     currencies: dict[str, tuple[str, str]]
+    """For ``units`` and ``currencies``: one of it, and the name of several."""
     signs: dict[str, str]
     abbreviations: dict[str, str]
+    """Those with a full stop may end a sentence."""
     titles: dict[str, str]
+    """Abbreviations that stand only before a name."""
     address: dict[str, str]
     cents_alone: str
+    """What is said behind less than a euro."""
     times: str
+    """What is said in "3x"."""
     per: str
+    """What is said in "€/kg"."""
     ratio: str
+    """What is said in "3:2"."""
     at: str
+    """A pattern of what stands before a time with a full stop."""
     on: str
+    """A pattern of what stands before a date without a year."""
     one_feminine: str
+    """1 before a noun that ``feminine`` matches."""
     feminine: str
     counted: str
+    """A pattern of what stands before Roman numerals that count."""
     ruler: tuple[str, int]
+    """What is said between a name and its number, and up to which number that is an ordinal."""
     numbered: dict[str, str]
+    """Abbreviations that stand only before a number."""
     compounds: dict[str, str] = field(default_factory=dict)
     """Ends of words that are shortened, without the full stop: "str" of "Hauptstr."."""
     of: str = ""
+    """What is said between millions and what they are millions of."""
     out_of: str = ""
     """ "8/10"."""
     ones: dict[str, str] = field(default_factory=dict)
+    """Patterns of other nouns, and 1 before them."""
     nth: str = r"(?!)"
+    """A pattern of what stands behind Roman numerals that are ordinals."""
     phone: str = r"(?!)"
+    """A pattern of numbers that are called."""
     short_months: dict[str, str] = field(default_factory=dict)
     """Those that are not the first letters of a month, without the full stop."""
     ordinals: dict[str, tuple[str, str]] = field(default_factory=dict)
