@@ -40,11 +40,12 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class OpenTurn:
-    """A turn of the user. ``began_at``: end of its speech, on the loop's clock."""
+    """A turn of the user."""
 
     state: State
     origin: Origin
     began_at: float
+    """End of its speech, on the loop's clock."""
     item_id: str | None = None
     speech_id: str | None = None
     start_ms: int | None = None
