@@ -11,25 +11,28 @@ from pipeline.commands import ServerRequest
 
 @dataclass(frozen=True, slots=True)
 class ServerTool:
-    """A tool under its server's own name. ``parameters``: a valid JSON schema. ``offered``: see
-    ``pipeline.messages.ToolOrigin``."""
+    """A tool under its server's own name."""
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+    """A valid JSON schema."""
     read_only: bool = False
     offered: bool = True
+    """See ``pipeline.messages.ToolOrigin``."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What a call returned. ``images``: data URLs of PNG or JPEG. ``error``: tells the model and
-    the client why it failed. ``error_code``: JSON-RPC's, if the server refused it."""
+    """What a call returned."""
 
     text: str = ""
     images: tuple[str, ...] = ()
+    """Data URLs of PNG or JPEG."""
     error: str | None = None
+    """Tells the model and the client why it failed."""
     error_code: int | None = None
+    """JSON-RPC's, if the server refused it."""
 
 
 class ToolServer(Protocol):

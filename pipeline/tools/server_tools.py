@@ -59,15 +59,16 @@ DENIED = "The user did not allow this call."
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """An open call, made by the answer ``reply_id`` with its ``options``. ``excess``: there were
-    too many calls already. ``task``: ``None`` while the call waits for approval."""
+    """An open call, made by the answer ``reply_id`` with its ``options``."""
 
     reply_id: str
     options: ResponseOptions
     item: FunctionCallItem
     server: ServerCall
     excess: bool
+    """There were too many calls already."""
     task: asyncio.Task[None] | None = None
+    """``None`` while the call waits for approval."""
 
 
 class _Client(NamedTuple):
