@@ -42,23 +42,24 @@ def ignored(verdict: Verdict) -> TypeGuard[Ignored]:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """The evidence about speech over an answer.
-
-    ``speech_ms``: its duration so far, pauses included. ``ended``: whether there is a pause now.
-    ``text``: its words so far; ``None``: unknown. ``earlier``: what earlier looks read.
-    ``answer_words``: those of the answer that the listener heard last. ``asks``: whether these are
-    a question but for its last words. ``cancels_echo``: whether an echo of the answer is removed.
-    ``certainty``: mean score of the VAD since the speech began, 0 to 1.
-    """
+    """The evidence about speech over an answer."""
 
     speech_ms: int
+    """Its duration so far, pauses included."""
     ended: bool
+    """Whether there is a pause now."""
     text: str | None
+    """Its words so far; ``None`` if they are unknown."""
     answer_words: str = ""
+    """The words of the answer that the listener heard last."""
     asks: bool = False
+    """Whether ``answer_words`` are a question but for its last words."""
     cancels_echo: bool = False
+    """Whether an echo of the answer is removed."""
     certainty: float = 0.0
+    """The mean score of the VAD since the speech began, 0 to 1."""
     earlier: tuple[str, ...] = ()
+    """What earlier looks read."""
 
 
 def judge(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:

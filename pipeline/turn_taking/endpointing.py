@@ -28,22 +28,24 @@ _WHOLE: frozenset[Clue] = frozenset({"statement", "question"})
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The evidence about a pause. It grows while the pause lasts; ``None``: not known yet.
-
-    ``audio``: the turn detector's probability. ``text``: the words before the pause. ``words``: the
-    language model's log odds that they are complete. ``question``: what the assistant said last.
-    ``own_pauses_ms``: this speaker's pauses within turns, oldest first. ``turn_ms``: from the
-    beginning of the turn to the pause. ``mistake``: the turn should not have interrupted the
-    answer, and the user waits for the answer to go on.
-    """
+    """The evidence about a pause. It grows while the pause lasts; ``None`` is what is not known
+    yet."""
 
     audio: float | None = None
+    """The turn detector's probability."""
     text: str | None = None
+    """The words before the pause."""
     words: float | None = None
+    """The language model's log odds that the words are complete."""
     question: str = ""
+    """What the assistant said last."""
     own_pauses_ms: tuple[int, ...] = ()
+    """This speaker's pauses within turns, oldest first."""
     turn_ms: int | None = None
+    """From the beginning of the turn to the pause."""
     mistake: bool = False
+    """The turn should not have interrupted the answer, and the user waits for the answer to go
+    on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,14 +16,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How much each source counts, in log odds. ``sound``: factor on the turn detector's own log
-    odds; ``words``: on those of the language model's opinion (``engines.word_scale``);
-    ``clue``: on ``ending_words.LAST_WORDS``."""
+    """How much each source counts, in log odds."""
 
     bias: float
     sound: float
+    """Factor on the turn detector's own log odds."""
     words: float
+    """Factor on the log odds of the language model's opinion (``engines.word_scale``)."""
     clue: float
+    """Factor on ``ending_words.LAST_WORDS``."""
 
 
 READ = Weights(bias=-0.2, sound=0.15, words=0.6, clue=1.0)
@@ -62,18 +63,21 @@ come earlier, but its reply runs after confirmed ones."""
 
 @dataclass(frozen=True, slots=True)
 class OverlapWeights:
-    """Log odds that speech over an answer is meant for the robot. ``certainty``: times the VAD's
-    mean score; ``early``: for speech shorter than ``EARLY_MS``. The others are for the words at
-    this look and, averaged, at the earlier ones. ``agrees``: they only agree; ``command`` and
-    ``opener``: they begin with such a word; ``several``: they are ``SEVERAL_WORDS`` or more."""
+    """Log odds that speech over an answer is meant for the robot."""
 
     bias: float
     certainty: float
+    """Times the VAD's mean score."""
     early: float
+    """For speech shorter than ``EARLY_MS``."""
     agrees: float
+    """The words only agree. This and the next three are for the words at this look and, averaged,
+    at the earlier ones."""
     command: float
     opener: float
+    """For ``command`` and ``opener``: the words begin with such a word."""
     several: float
+    """The words are ``SEVERAL_WORDS`` or more."""
 
 
 MEANT = OverlapWeights(

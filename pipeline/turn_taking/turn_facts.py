@@ -16,20 +16,22 @@ from pipeline.turn_taking.turn import Turn
 
 
 class Onset(NamedTuple):
-    """Speech has begun at ``at``. ``audible``: whether an answer is being heard, and if so, whether
-    any speech interrupts it or only words meant for the robot (``review``)."""
+    """Speech has begun at ``at``."""
 
     item_id: str
     at: int
     padding_samples: int
     audible: Literal["no", "interrupt", "review"]
+    """Whether an answer is being heard, and if so, whether any speech interrupts it or only words
+    meant for the robot (``review``)."""
 
 
 class SpeechProgress(NamedTuple):
-    """Speech has been heard up to ``end``. ``is_reading``: its words so far are being read."""
+    """Speech has been heard up to ``end``."""
 
     end: int
     is_reading: bool
+    """Its words so far are being read."""
 
 
 class Reading(NamedTuple):
@@ -41,12 +43,12 @@ class Reading(NamedTuple):
 
 
 class Resumption(NamedTuple):
-    """Speech goes on at ``start``; it has been heard up to ``end``. ``within_word``: the voice had
-    only faded (``pipeline.hearing.turn_taker``)."""
+    """Speech goes on at ``start``; it has been heard up to ``end``."""
 
     start: int
     end: int
     within_word: bool
+    """The voice had only faded (``pipeline.hearing.turn_taker``)."""
 
 
 class Mistake(NamedTuple):
@@ -56,14 +58,15 @@ class Mistake(NamedTuple):
 
 
 class Conclusion(NamedTuple):
-    """A turn is over, those before it are committed, and its transcript is known: ``text``, or
-    ``None`` if recognition failed. ``invented``: why words that were recognised do not count.
-    ``verdict``: on speech that may still overlap an answer."""
+    """A turn is over, those before it are committed, and its transcript is known."""
 
     turn: Turn
     text: str | None
+    """``None`` if recognition failed."""
     verdict: Verdict
+    """On speech that may still overlap an answer."""
     invented: Ignored | None = None
+    """Why words that were recognised do not count."""
 
 
 class NothingLeft(NamedTuple):
@@ -73,9 +76,10 @@ class NothingLeft(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """The client has configured the session. ``answers``: it answers turns by itself."""
+    """The client has configured the session."""
 
     answers: bool
+    """It answers turns by itself."""
 
 
 class ClientRequest(NamedTuple):
@@ -148,10 +152,11 @@ class Act(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Publish the turn from its beginning. ``why``: why it interrupts the answer, if it does."""
+    """Publish the turn from its beginning."""
 
     turn: Turn
     why: Interruption | None
+    """Why it interrupts the answer, if it does."""
 
 
 class Resume(NamedTuple):
