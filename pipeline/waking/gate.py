@@ -20,10 +20,11 @@ from pipeline.waking import tuning
 
 @dataclass(slots=True, eq=False)
 class SleepUtterance:
-    """Speech heard asleep, from its start to a silence. ``floor``: where earlier speech ended."""
+    """Speech heard asleep, from its start to a silence."""
 
     start: int
     floor: int
+    """Where earlier speech ended."""
     pause: TurnPause | None = None
     """The present or last pause; ``None`` while speech goes on."""
     end: TurnEnd | None = None
@@ -48,10 +49,11 @@ class SleepUtterance:
 
 
 class WakingCall(NamedTuple):
-    """The signals to hand on when the robot is called. ``floor``: nothing before it counts."""
+    """The signals to hand on when the robot is called."""
 
     signals: Sequence[Signal] = ()
     floor: int = 0
+    """Nothing before it counts."""
 
 
 NOT_CALLED = WakingCall()
