@@ -32,7 +32,7 @@ log = logging.getLogger("reachy_voice.worker")
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Call ``method`` of object ``target`` (0: the engine). ``keep_as``: id for its result."""
+    """Call ``method`` of object ``target`` (0: the engine)."""
 
     job: int
     target: int
@@ -42,6 +42,7 @@ class Submit:
     cancellable: bool
     """Whether the method takes a ``CancelToken`` as its last argument."""
     keep_as: int | None = None
+    """Id for its result."""
     client: int = 0
     """The client it is for: first clients take turns, then each one's jobs."""
 
