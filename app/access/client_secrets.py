@@ -33,12 +33,13 @@ class ClientSecret:
 
 
 class ClientSecrets:
-    """Makes and recognises secrets. ``key``: shared with other servers; ``None``: a new one.
-    ``now`` is the wall clock in seconds."""
+    """Makes and recognises secrets."""
 
     def __init__(self, key: str | None = None, now: Callable[[], float] = time.time) -> None:
+        """``key`` is shared with other servers; ``None`` makes a new one."""
         self._seal = Seal(key, "client secret")
         self._now = now
+        """The wall clock in seconds."""
 
     def issue(
         self, lasts_s: int, session: Mapping[str, Any], maker: str = ""

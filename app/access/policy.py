@@ -267,12 +267,13 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a client is refused; ``subject``: the address, origin or host concerned."""
+    """Why a client is refused."""
 
     status: int
     code: str
     message: str
     subject: str
+    """The address, origin or host concerned."""
 
 
 @dataclass(frozen=True, slots=True)

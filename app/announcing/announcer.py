@@ -55,15 +55,15 @@ class AnnouncingSession(Protocol):
 
 
 class AnnouncementRequest(BaseModel):
-    """``to``: the name of a conversation, or ``all``. ``within_s``: how long to wait for a pause.
-    ``keep_s``: how long to wait for a client, if none is connected."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     text: str = Field(max_length=MOST_CHARS)
     to: str = Field(default=EVERYBODY, max_length=100)
+    """The name of a conversation, or ``all``."""
     within_s: float = Field(default=60.0, gt=0, le=600)
+    """How long to wait for a pause."""
     keep_s: float = Field(default=600.0, ge=0, le=86_400)
+    """How long to wait for a client, if none is connected."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -229,10 +229,12 @@ Piece = str | Mapping[str, Any]
 
 @dataclass(eq=False)
 class Completion:
-    """An answer. ``as_json``: it is the arguments of one call. ``stops``: texts that end it."""
+    """An answer."""
 
     as_json: bool = False
+    """It is the arguments of one call."""
     stops: Sequence[str] = ()
+    """Texts that end it."""
     text: str = ""
     calls: list[Mapping[str, Any]] = field(default_factory=list)
     reason: str = "stop"

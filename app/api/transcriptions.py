@@ -81,9 +81,10 @@ async def _read(request: Request, most_bytes: int) -> tuple[RecordingRequest, by
 
 @dataclass(eq=False)
 class RecordedSpeech:
-    """What a recording says. ``language``: ISO 639-1; empty: it is detected."""
+    """What a recording says."""
 
     language: str
+    """ISO 639-1; empty: it is detected."""
     seconds: float = 0.0
     parts: list[tuple[SpeechSegment, str]] = field(default_factory=list)
 

@@ -20,12 +20,11 @@ RETRY_AFTER_S = 2
 
 
 class Turnstile:
-    """``resting``: an event for each conversation, set while neither side speaks or may be about
-    to. ``most``: plain requests at a time."""
-
     def __init__(self, most: int, resting: Callable[[], Iterable[asyncio.Event]]) -> None:
         self._most = most
+        """Plain requests at a time."""
         self._resting = resting
+        """An event for each conversation, set while neither side speaks or may be about to."""
         self._inside: set[Passage] = set()
         self._left = asyncio.Event()
 
@@ -59,10 +58,11 @@ class Turnstile:
 
 
 class Passage:
-    """One request. ``work``: everything that it asks of engines."""
+    """One request."""
 
     def __init__(self, resting: Callable[[], Iterable[asyncio.Event]]) -> None:
         self.work = Work(Priority.BACKGROUND)
+        """Everything that it asks of engines."""
         self._resting = resting
         self._left_s = MOST_WAIT_S
 

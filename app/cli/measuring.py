@@ -42,11 +42,12 @@ LOG_BYTES, LOG_TAIL_CHARS = 2**20, 2000
 
 @dataclass(frozen=True, slots=True)
 class QuestionClip:
-    """One recorded question at ``RATE``. ``synthetic``: made by a TTS engine."""
+    """One recorded question at ``RATE``."""
 
     name: str
     pcm: Pcm
     synthetic: bool = False
+    """Made by a TTS engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +75,13 @@ class SpawnedServer:
 
 @dataclass(slots=True)
 class BenchRun:
-    """Everything one benchmark measured. ``ready`` and ``after`` (the turns): usage of a server
-    started for it."""
+    """Everything one benchmark measured."""
 
     turns: list[TurnTiming] = field(default_factory=list)
     start_s: float | None = None
     ready: ProcessUsage | None = None
     after: ProcessUsage | None = None
+    """``ready`` and ``after`` (the turns): usage of a server started for it."""
     core_percent: float | None = None
     gpu: str | None = None
     """The first card and its driver."""

@@ -24,24 +24,24 @@ Kind = Literal["timer", "alarm", "reminder"]
 
 
 class Moment(NamedTuple):
-    """``wall``: seconds since 1970. ``steady``: seconds since the machine started, by a clock that
-    is never set and keeps running while the machine sleeps."""
-
     wall: float
+    """Seconds since 1970."""
     steady: float
+    """Seconds since the machine started, by a clock that is never set and keeps running while the
+    machine sleeps."""
 
 
 class ClockEntry(BaseModel):
-    """``due``: seconds since 1970; ``length_s``: of a timer, and of a reminder after a while.
-    ``place``: whose conversation set it, in ``language``."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Kind
     due: float = Field(ge=0, le=1e11)
+    """Seconds since 1970."""
     length_s: float = Field(default=0.0, ge=0, le=1e11)
+    """Of a timer, and of a reminder after a while."""
     text: str = ""
     place: str = ""
+    """Whose conversation set it, in ``language``."""
     language: str = ""
 
 

@@ -24,12 +24,11 @@ class Usual(NamedTuple):
 
 
 class _Day(NamedTuple):
-    """``ahead``: days from now; ``None``: no day is named. ``starts_h``: the hours at which
-    the half days that "tonight" and "pm" name begin."""
-
     ahead: int | None
+    """Days from now; ``None``: no day is named."""
     weekday: bool
     starts_h: frozenset[int]
+    """The hours at which the half days that "tonight" and "pm" name begin."""
 
 
 class _Time(NamedTuple):

@@ -41,18 +41,18 @@ class RecordingSpan:
 
 @dataclass(frozen=True, slots=True)
 class RecentTurn:
-    """``at``: Unix time of its end, or of its first audio while it is ``under_way``; its complete
-    record then follows under the same ``number``. ``session`` counts this server's sessions from 1;
-    ``place``: address of its client. ``levels``: peaks of the committed speech, one per
-    ``LEVEL_MS``, 0 to 100. ``sound``: its recording, if any."""
-
     number: int
     at: float
+    """Unix time of its end, or of its first audio while it is ``under_way``."""
     session: int
+    """Counts this server's sessions from 1."""
     place: str
+    """Address of its client."""
     record: TurnRecord
     under_way: bool = False
+    """If so, its complete record follows under the same ``number``."""
     levels: tuple[int, ...] = ()
+    """Peaks of the committed speech, one per ``LEVEL_MS``, 0 to 100."""
     sound: RecordingSpan | None = None
 
 

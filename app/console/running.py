@@ -37,44 +37,51 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class TlsPort:
-    """The TLS port for browsers on other machines. ``fingerprint``: SHA-256 of its certificate;
-    ``authority``: file of the certificate that they can be set to trust."""
+    """The TLS port for browsers on other machines."""
 
     port: int
     fingerprint: str
+    """SHA-256 of its certificate."""
     authority: Path
+    """File of the certificate that they can be set to trust."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleServer:
-    """One server. Features that are ``None`` are not available. ``readiness``: why each engine is
-    not ready; ``notes``: what the owner should know about ready ones; ``in_use``: each one's name
-    and weights. ``load``: memory and processor time (``app.server.load.LoadHistory``). ``voices``:
-    called once all engines are ready. ``callers``: clients seen (``app.server.callers``). ``use``:
-    replace engines, as ``reachy-voice models use`` does. ``pull``: fetch weights; blocks.
-    ``doctor``, ``models``: output of these commands; ``profiles``: those that fit this machine; all
-    three block. ``choices``: engines to choose from. ``array``: the robot's microphones
-    (``app.server.robot_directions.ArraySeen``). ``household``: people whose voices are known.
-    ``calls``: whether its pages may call by WebRTC."""
+    """One server. Features that are ``None`` are not available."""
 
     readiness: Callable[[], Mapping[str, str | None]] = dict
+    """Why each engine is not ready."""
     notes: Callable[[], Mapping[str, str]] = dict
+    """What the owner should know about ready engines."""
     in_use: Callable[[], Mapping[str, str]] = dict
+    """Each engine's name and weights."""
     sessions: Callable[[], int] = int
     load: Callable[[], Mapping[str, Any]] = dict
+    """Memory and processor time (``app.server.load.LoadHistory``)."""
     voices: Callable[[], Sequence[str]] = tuple
+    """Called once all engines are ready."""
     callers: Callable[[], Rows] = tuple
+    """The clients seen (``app.server.callers``)."""
     access_file: AccessFile | None = None
     use: Callable[[Sequence[str], Tell], Awaitable[None]] | None = None
+    """Replaces engines, as ``reachy-voice models use`` does."""
     pull: Callable[[str, Tell], None] | None = None
+    """Fetches weights; blocks."""
     doctor: Callable[[], Rows] | None = None
+    """The output of ``reachy-voice doctor``; blocks."""
     models: Callable[[], Rows] | None = None
+    """The output of ``reachy-voice models``; blocks."""
     profiles: Callable[[], Rows] = tuple
+    """The profiles that fit this machine; blocks."""
     choices: Choices | None = None
     household: Household | None = None
+    """The people whose voices are known."""
     array: Callable[[], Mapping[str, Any] | None] = lambda: None
+    """The robot's microphones (``app.server.robot_directions.ArraySeen``)."""
     secure: TlsPort | None = None
     calls: bool = False
+    """Whether its pages may call by WebRTC."""
     busy: list[str] = field(default_factory=list)
     """Steps of the job in progress, latest last."""
     failed: list[str] = field(default_factory=list)

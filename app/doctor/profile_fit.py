@@ -34,28 +34,31 @@ _NO_NVCC = "needs CUDA's compiler, to build llama.cpp (package cuda-toolkit)"
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """MB are 10^6 bytes; ``system`` and ``processor`` as ``sys.platform`` and
-    ``platform.machine`` name them. ``disk_mb``: free space where the weights go. ``nvcc``: whether
-    llama.cpp is, or can be, compiled for the GPU."""
+    """MB are 10^6 bytes."""
 
     memory_mb: int
     cores: int
     gpus: Gpus = field(default_factory=Gpus)
     system: str = "linux"
     processor: str = "x86_64"
+    """``system`` and ``processor`` are as ``sys.platform`` and ``platform.machine`` name them."""
     disk_mb: int = 1_000_000
+    """Free space where the weights go."""
     nvcc: bool = True
+    """Whether llama.cpp is, or can be, compiled for the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a profile fits. ``why``: what is missing; ``fetches``: what its first start would
-    download; ``urls``: sources other than pip's index."""
+    """Whether a profile fits."""
 
     name: str
     why: str = ""
+    """What is missing."""
     fetches: str = ""
+    """What its first start would download."""
     urls: tuple[str, ...] = ()
+    """Sources other than pip's index."""
 
     @property
     def fits(self) -> bool:

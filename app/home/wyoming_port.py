@@ -246,16 +246,17 @@ class WyomingClient:
 
 
 class _Hearing:
-    """One utterance. ``language``: ISO 639-1; empty: it is detected. ``send``: gets words as soon
-    as they are final; ``None``: only the whole text is sent."""
+    """One utterance."""
 
     def __init__(
         self, utterance: UtteranceStage, language: str, work: Work, send: Send | None
     ) -> None:
         self.language = language
+        """ISO 639-1; empty: it is detected."""
         self._utterance = utterance
         self._work = work
         self._send = send
+        """Gets words as soon as they are final; ``None``: only the whole text is sent."""
         self._convert = AudioChunkConverter(rate=LISTEN_RATE, width=2, channels=1)
         self._seconds = 0.0
         self._sent = ""
@@ -287,11 +288,12 @@ class _Hearing:
 
 
 class _Speaking:
-    """One text, spoken sentence by sentence as it comes. ``usual``: the voice and the language."""
+    """One text, spoken sentence by sentence as it comes."""
 
     def __init__(self, tts: TtsStage, usual: SpeechRequest, work: Work, send: Send) -> None:
         self._tts = tts
         self._usual = usual
+        """The voice and the language."""
         self._work = work
         self._send = send
         self._chunker = SpeechChunker(usual.language)

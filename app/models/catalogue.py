@@ -66,12 +66,7 @@ class WeightFile(_Model):
 
 
 class Entry(_Model):
-    """One set of weights. Exactly one of ``wheel``, ``hub``, ``web`` and ``file`` is set.
-
-    ``memory_mb``: what its engine takes, on a GPU ``gpu_memory_mb`` unless that is 0;
-    ``context_values``: numbers that a language model keeps in addition for each token of context.
-    ``languages``: those it hears or speaks, ISO 639-1; empty: unknown or irrelevant.
-    """
+    """One set of weights. Exactly one of ``wheel``, ``hub``, ``web`` and ``file`` is set."""
 
     kind: WeightsKind
     summary: str
@@ -79,9 +74,12 @@ class Entry(_Model):
     url: str = ""
     notice: str = ""
     memory_mb: int = Field(default=0, ge=0)
+    """What its engine takes, on a GPU ``gpu_memory_mb`` unless that is 0."""
     gpu_memory_mb: int = Field(default=0, ge=0)
     context_values: int = Field(default=0, ge=0)
+    """Numbers that a language model keeps in addition for each token of context."""
     languages: tuple[Annotated[str, Field(pattern=r"^[a-z]{2,3}$")], ...] = ()
+    """Those it hears or speaks, ISO 639-1; empty: unknown or irrelevant."""
     wheel: WheelSource | None = None
     hub: HubSource | None = None
     web: WebSource | None = None

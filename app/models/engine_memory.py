@@ -38,27 +38,26 @@ CONTEXT_BYTES = {"f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something that takes memory: weights (by their name in the catalogue), context, a process.
-
-    ``gpu``: its number in CUDA's order; ``None``: llama.cpp spreads it over all GPUs.
-    """
+    """Something that takes memory: weights (by their name in the catalogue), context, a process."""
 
     name: str
     on_gpu: bool
     memory_mb: int
     licence: str = ""
     gpu: int | None = 0
+    """Its number in CUDA's order; ``None``: llama.cpp spreads it over all GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuLoad:
-    """What one GPU must hold. ``gpu`` is ``None`` if no GPU has this number; ``spread``: all GPUs
-    together, because one alone is too small."""
+    """What one GPU must hold."""
 
     number: int
     gpu: Gpu | None
+    """``None`` if no GPU has this number."""
     needed_mb: int
     spread: bool = False
+    """All GPUs together, because one alone is too small."""
 
     @property
     def memory_mb(self) -> int:

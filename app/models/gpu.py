@@ -33,24 +33,26 @@ Run = Callable[[Sequence[str]], tuple[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. ``memory_mb`` (10^6 bytes) is 0 if it shares the machine's (DGX Spark, Jetson).
-    ``capability`` (8.9: (8, 9)) is empty if unknown. ``free_mb``: at the time of the query."""
+    """One GPU."""
 
     name: str
     memory_mb: int
+    """In 10^6 bytes; 0 if it shares the machine's (DGX Spark, Jetson)."""
     driver: str
     """The driver's version, such as ``580.65.06``."""
     capability: tuple[int, ...]
+    """8.9 is (8, 9); empty if unknown."""
     free_mb: int | None = field(default=None, compare=False)
+    """At the time of the query."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """The GPUs found, in CUDA's order: 0 is ``cuda:0``. ``problem``: why an installed driver
-    reports nothing useful; else empty."""
+    """The GPUs found, in CUDA's order: 0 is ``cuda:0``."""
 
     found: tuple[Gpu, ...] = ()
     problem: str = ""
+    """Why an installed driver reports nothing useful; else empty."""
 
     @property
     def first(self) -> Gpu | None:

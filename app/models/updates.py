@@ -83,11 +83,12 @@ def add_to_index(index: Path, delta: Delta) -> None:
 
 
 class ModelStep(NamedTuple):
-    """A delta between two models, named by their digests; ``source``: where it is."""
+    """A delta between two models, named by their digests."""
 
     base: str
     result: str
     source: Path | Update
+    """Where it is."""
 
     @property
     def name(self) -> str:
@@ -109,10 +110,11 @@ def steps_of(deltas: Iterable[Path]) -> tuple[list[ModelStep], list[BadDelta]]:
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A file of an engine's weights; ``folder``: theirs, if the engine needs more files of it."""
+    """A file of an engine's weights."""
 
     path: Path
     folder: Path | None = None
+    """The folder of the weights, if the engine needs more files of it."""
 
 
 def model_files(options: EngineOptions, cache: WeightsCache) -> list[ModelFile]:

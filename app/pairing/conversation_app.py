@@ -41,18 +41,16 @@ class AppError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AppSays:
-    """What we need of the app's ``conversation.status``.
-
-    ``state``: connecting, connected, disconnected, waiting_for_config or restart_required.
-    ``host`` and ``port``: the server that it uses in the mode ``local``.
-    """
+    """What we need of the app's ``conversation.status``."""
 
     connected: bool
     state: str = ""
+    """connecting, connected, disconnected, waiting_for_config or restart_required."""
     error: str = ""
     mode: str = ""
     host: str = ""
     port: int | None = None
+    """``host`` and ``port``: the server that it uses in the mode ``local``."""
     needs_restart: bool = False
 
     @property

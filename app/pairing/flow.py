@@ -40,19 +40,20 @@ BY_HAND = "In the app: Settings -> Connection"
 
 @dataclass
 class Pairing:
-    """One run. ``tell`` gets each outcome as soon as it is known.
-
-    ``target``: the robot as typed; ``None``: search for it. ``port``: of our server. ``file``: the
-    list of allowed addresses; ``in_settings``: networks allowed by the settings. With ``loopback``,
-    programs on this machine need no permission.
-    """
+    """One run."""
 
     target: str | None
+    """The robot as typed; ``None``: search for it."""
     port: int
+    """The port of our server."""
     file: AccessFile
+    """The list of allowed addresses."""
     tell: Callable[[StepOutcome], None]
+    """Gets each outcome as soon as it is known."""
     in_settings: Sequence[str] = ()
+    """Networks allowed by the settings."""
     loopback: bool = True
+    """If true, programs on this machine need no permission."""
     times: Times = field(default_factory=Times)
 
     def __post_init__(self) -> None:

@@ -28,15 +28,16 @@ REFUSALS = {
 
 @dataclass(frozen=True, slots=True)
 class ConnectionEvidence:
-    """What followed the app's new setting. ``before`` and ``now``: the robot's connection attempts
-    before the setting and by now; ``None``: the server does not say. ``app``: its latest status, if
-    it answers."""
+    """What followed the app's new setting."""
 
     robot: RobotAddress
     port: int
     app: AppSays | None
+    """Its latest status, if it answers."""
     before: Knocks | None = None
+    """The robot's connection attempts before the setting; ``None``: the server does not say."""
     now: Knocks | None = None
+    """The attempts by now; ``None``: the server does not say."""
 
     @property
     def opened(self) -> bool:

@@ -25,13 +25,13 @@ MAX_REMEMBERED = 256
 
 @dataclass(frozen=True, slots=True)
 class Knocks:
-    """Clients from one address: how many are connected, have connected, and were refused.
-    ``status``: HTTP status of the last refusal; 503 also if the server was full."""
+    """Clients from one address: how many are connected, have connected, and were refused."""
 
     open: int = 0
     opened: int = 0
     refused: int = 0
     status: int | None = None
+    """HTTP status of the last refusal; 503 also if the server was full."""
 
 
 def read_callers(body: Any) -> Mapping[str, Knocks]:

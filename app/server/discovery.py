@@ -52,12 +52,13 @@ Interfaces = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One service. ``addresses``: likeliest first, in the form that a socket takes."""
+    """One service."""
 
     name: str
     host: str
     port: int
     addresses: tuple[str, ...] = ()
+    """Likeliest first, in the form that a socket takes."""
     properties: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -51,12 +51,12 @@ TOO_SLOW = _last_words()
 
 
 class Connection:
-    """An accepted connection that has no session yet. ``limit_s``: how long it may wait for its
-    client, each time."""
+    """An accepted connection that has no session yet."""
 
     def __init__(self, transport: asyncio.Transport, limit_s: float) -> None:
         self._transport = transport
         self._limit_s = limit_s
+        """How long it may wait for its client, each time."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -83,11 +83,8 @@ class Connection:
 
 
 class HttpGuard:
-    """Outermost ASGI middleware; it also admits connections. ``handshake_s`` limits how long the
-    head of a request may take to arrive, then each further piece of its body, and how long the
-    client may take to read the answer. Only clients that are let in can send a large body.
-    ``on_malformed``: called for each malformed request for a WebSocket. Loopback and ``proxies``
-    have no limit of their own: all clients of a proxy come from there."""
+    """Outermost ASGI middleware; it also admits connections. Only clients that are let in can send
+    a large body."""
 
     def __init__(
         self,
@@ -97,9 +94,13 @@ class HttpGuard:
         on_malformed: Callable[[], None] = lambda: None,
     ) -> None:
         self.on_malformed = on_malformed
+        """Called for each malformed request for a WebSocket."""
         self._app = app
         self._handshake_s = handshake_s
+        """Limits how long the head of a request may take to arrive, then each further piece of its
+        body, and how long the client may take to read the answer."""
         self._proxies = proxies
+        """Loopback and these have no limit of their own: all clients of a proxy come from there."""
         self._waiting: dict[Connection, str] = {}
         """Each connection, with the address or network whose limit it counts towards."""
         self._counts = Counter[str]()

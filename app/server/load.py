@@ -26,12 +26,12 @@ LATE_SHARE = 0.05
 
 
 class Load:
-    """The event loop runs in one thread, so one core is all that it can get. ``late_s``: timers
-    that are later than this show an overloaded machine; ``None``: no limit."""
+    """The event loop runs in one thread, so one core is all that it can get."""
 
     def __init__(self, late_s: float | None = None) -> None:
         self.too_high = False
         self._late_s = late_s
+        """Timers that are later than this show an overloaded machine; ``None``: no limit."""
         self._timers = self._late = 0
         self._last: tuple[float, float] | None = None
 

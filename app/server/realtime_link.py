@@ -149,23 +149,25 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """How a client opens its conversation. ``who``: the identity with which it may resume;
-    ``None``: it cannot. ``query`` and ``fields``: as for ``protocol_for``. ``secret``: the one that
-    let it in, if any."""
+    """How a client opens its conversation."""
 
     caller: Caller
     who: Identity | None
+    """The identity with which it may resume; ``None``: it cannot."""
     query: Mapping[str, str]
     fields: Mapping[str, Any]
+    """``query`` and ``fields`` are as for ``protocol_for``."""
     secret: ClientSecret | None = None
+    """The one that let it in, if any."""
 
 
 class ClientGone(Exception):
-    """The connection has ended. ``lost``: neither side chose to end it."""
+    """The connection has ended."""
 
     def __init__(self, *, lost: bool) -> None:
         super().__init__(lost)
         self.lost = lost
+        """Neither side chose to end it."""
 
 
 class Closure(Exception):

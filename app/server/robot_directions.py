@@ -21,12 +21,13 @@ log = logging.getLogger("reachy_voice.server")
 
 @dataclass(slots=True)
 class ArraySeen:
-    """The array's present state. ``problem``: why it does not report. ``azimuth_deg``: of the last
-    speech (see ``Direction``)."""
+    """The array's present state."""
 
     url: str
     problem: str | None = "not found yet"
+    """Why it does not report."""
     azimuth_deg: float | None = None
+    """Of the last speech (see ``Direction``)."""
     speech: bool = False
 
 

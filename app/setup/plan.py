@@ -18,12 +18,13 @@ INDEX = "pip's package index"
 
 @dataclass(frozen=True)
 class Fetch:
-    """One download. MB are 10^6 bytes; ``disk_mb``: its size on disk."""
+    """One download. MB are 10^6 bytes."""
 
     what: str
     source: str
     download_mb: int
     disk_mb: int
+    """Its size on disk."""
     compile_s: float = 0
 
 

@@ -27,13 +27,14 @@ extends: {profile}
 
 @dataclass(frozen=True)
 class Proposal:
-    """See ``app.doctor.proposal``. ``file``: the owner's settings, not there yet."""
+    """See ``app.doctor.proposal``."""
 
     profile: str
     summary: str
     machine: str
     hosts: str
     file: str
+    """The owner's settings, not there yet."""
 
     def text(self, fetches: Sequence[Fetch]) -> str:
         hosts = f", and {self.hosts} can be reached" if self.hosts else ""

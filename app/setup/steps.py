@@ -30,11 +30,10 @@ ABI = f"{sysconfig.get_config_var('SOABI')} {platform.machine()}"
 
 @dataclass(frozen=True)
 class Step:
-    """``inputs``: the digest that its stamp must contain."""
-
     name: str
     title: str
     inputs: Callable[[], str]
+    """The digest that its stamp must contain."""
     run: Callable[[Log], None]
     typical_s: float = 5.0
     checkout_mb: int = 0

@@ -40,29 +40,23 @@ _ROUND_S = 1.5
 
 @dataclass(frozen=True, slots=True)
 class DeviceLine:
-    """One device. ``rates_hz``: supported now; empty if it cannot be opened. ``microphone``,
-    ``speaker``: the settings select it. ``array``: it is an XVF3800."""
+    """One device."""
 
     name: str
     inputs: int
     outputs: int
     rates_hz: tuple[int, ...]
+    """Supported now; empty if it cannot be opened."""
     array: bool
+    """It is an XVF3800."""
     microphone: bool = False
     speaker: bool = False
+    """For ``microphone`` and ``speaker``: the settings select it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SoundTest:
-    """``room_dbfs``: the microphone's level while nothing is played. ``loopback_ms``: from the call
-    that plays a sound to the block in which it comes back. ``echo_delay_ms``: how far the echo lags
-    behind the canceller's reference; 6 to 300 is good. ``echo_return_loss_db``: how much quieter
-    the echo is than the played sound. ``lost_start_ms``: how much of the first chirp, which comes
-    after silence, was not played. Those four are None if no echo is heard.
-
-    ``false_starts``: turns that would have begun in the ten seconds of silence; None without a VAD
-    to tell. ``quiet_threshold``: the ``endpointing.speech_threshold`` at which no turn would begin;
-    None if no threshold is high enough. ``robot``: ``moved``, ``none``, or why it kept still."""
+    """What a test of the sound devices measured."""
 
     microphone: str
     speaker: str
@@ -70,16 +64,28 @@ class SoundTest:
     speaker_hz: int
     driver_latency_ms: tuple[float, float]
     room_dbfs: float
+    """The microphone's level while nothing is played."""
     all_zero: bool
     loopback_ms: float | None
+    """From the call that plays a sound to the block in which it comes back; ``None`` if no echo is
+    heard."""
     echo_delay_ms: float | None
+    """How far the echo lags behind the canceller's reference; 6 to 300 is good. ``None`` if no echo
+    is heard."""
     echo_return_loss_db: float | None
+    """How much quieter the echo is than the played sound; ``None`` if no echo is heard."""
     lost_samples: int
     xruns: int
     lost_start_ms: float | None = None
+    """How much of the first chirp, which comes after silence, was not played; ``None`` if no echo
+    is heard."""
     false_starts: int | None = None
+    """Turns that would have begun in the ten seconds of silence; ``None`` without a VAD to tell."""
     quiet_threshold: float | None = None
+    """The ``endpointing.speech_threshold`` at which no turn would begin; ``None`` if no threshold
+    is high enough."""
     robot: str = "none"
+    """``moved``, ``none``, or why it kept still."""
 
     @property
     def deaf(self) -> bool:

@@ -50,11 +50,11 @@ async def _turn(body: RobotBody) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SilentRoom:
-    """Sound at 16 kHz in windows of the VAD, each with its score. ``least_movement_db``: see
-    ``Vad``."""
+    """Sound at 16 kHz in windows of the VAD, each with its score."""
 
     windows: Sequence[tuple[float, AudioFrame]]
     least_movement_db: float = 0.0
+    """See ``Vad``."""
 
     def moves(self, start: int, end: int) -> bool:
         """As ``Listener.moves``."""

@@ -71,17 +71,15 @@ class Line:
 
 @dataclass
 class TalkState:
-    """``level_db``: the microphone's, dBFS. ``direction_deg``: of the last speech; ``None``:
-    unknown. ``stages_ms``: the latest answer's, after the end of speech. ``pressed``: the
-    push-to-talk key; ``None``: not used. ``on_change`` is called on any thread when there is
-    something new to show."""
-
     lines: deque[Line] = field(default_factory=lambda: deque(maxlen=_LINES))
     partial: str = ""
     saying: str = ""
     level_db: float = FLOOR_DB
+    """The microphone's level, dBFS."""
     direction_deg: float | None = None
+    """Of the last speech; ``None``: unknown."""
     stages_ms: dict[str, float] = field(default_factory=dict)
+    """The latest answer's stages, after the end of speech."""
     devices: str = ""
     missing: str = ""
     """The missing device."""
@@ -90,8 +88,10 @@ class TalkState:
     sounding: bool = False
     muted: bool = False
     pressed: bool | None = None
+    """The push-to-talk key; ``None``: not used."""
     asleep: bool = False
     on_change: Callable[[], None] = lambda: None
+    """Called on any thread when there is something new to show."""
     _speech_open: bool = False
     _is_answer_due: bool = False
     _in_conversation: set[str] = field(default_factory=set)
