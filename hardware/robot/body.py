@@ -22,12 +22,8 @@ STEADY_S = 1.0
 
 class RobotBody:
     """Moves with a conversation while ``run`` runs; without a robot the conversation goes on.
-
     ``note``, ``heard`` and ``played`` are called from the event loop that ``run`` runs on; they
-    never wait. ``run`` calls ``notify`` once for each problem until it is over.
-    ``array_in_head``: the microphone array turns with the head, like the Reachy Mini's; false for
-    a fixed array that faces the same way as the robot.
-    """
+    never wait. ``run`` calls ``notify`` once for each problem until it is over."""
 
     def __init__(
         self,
@@ -39,6 +35,8 @@ class RobotBody:
         self._settings = settings
         self._notify = notify
         self.array_in_head = array_in_head
+        """The microphone array turns with the head, like the Reachy Mini's; false for a fixed array
+        that faces the same way as the robot."""
         self._posture = Posture()
         self.played = self._posture.played
         """``Wobble.played``, with times on the loop's clock; up to a minute ahead."""

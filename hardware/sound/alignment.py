@@ -36,23 +36,20 @@ _KEPT_S = 2.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SoundBlock:
-    """10 ms of captured audio and what was played at the time.
-
-    ``pcm``: captured, int16, 16 kHz mono, shape ``(160,)``; the last sample at ``captured_at``, in
-    seconds on the loop's clock. ``reference``: what the loudspeaker got then, after volume, ducking
-    and silence, in the same shape. The echo follows it by about 20 ms plus any delay that the
-    devices do not report. ``lost_samples``: how many samples (16 kHz) before this block the driver
-    lost, or nobody read in time.
-
-    ``reference_moved`` is for ``EchoCanceller.realign``: from this block on the echo follows
-    ``reference`` by this many more samples. 0: a gap in a stream has been repaired.
-    """
+    """10 ms of captured audio and what was played at the time."""
 
     pcm: Pcm
+    """Captured, int16, 16 kHz mono, shape ``(160,)``."""
     reference: Pcm
+    """What the loudspeaker got then, after volume, ducking and silence, in the same shape. The echo
+    follows it by about 20 ms plus any delay that the devices do not report."""
     captured_at: float
+    """When the last sample was captured, in seconds on the loop's clock."""
     lost_samples: int = 0
+    """How many samples (16 kHz) before this block the driver lost, or nobody read in time."""
     reference_moved: int | None = None
+    """For ``EchoCanceller.realign``: from this block on the echo follows ``reference`` by this many
+    more samples. 0: a gap in a stream has been repaired."""
 
 
 class _Stream:

@@ -38,15 +38,16 @@ _HUNG_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class CardState:
-    """Names and rates; 0 Hz while nothing is open. ``latency``: as the drivers report it; None
-    while nothing is open. ``xruns``: of both drivers together."""
+    """Names and rates; 0 Hz while nothing is open."""
 
     microphone: str
     speaker: str
     microphone_hz: int = 0
     speaker_hz: int = 0
     latency: Latency | None = None
+    """As the drivers report it; ``None`` while nothing is open."""
     xruns: int = 0
+    """Of both drivers together."""
 
 
 class _Opening:

@@ -136,12 +136,13 @@ def rates_to_try(device: Device, wanted_hz: int | None) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DeviceChoice:
-    """The devices that ``auto`` or a part of a name resolved to when the program began; they stay.
-    ``others``: the other names that existed then."""
+    """The devices that ``auto`` or a part of a name resolved to when the program began; they
+    stay."""
 
     microphone: str
     speaker: str
     others: frozenset[str] = frozenset()
+    """The other names that existed then."""
 
     def among(self, devices: Sequence[Device]) -> tuple[Device | None, Device | None]:
         """Microphone and loudspeaker, if present; never other devices."""

@@ -22,16 +22,17 @@ OnEnded = Callable[[Role], None]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Two mono streams. ``channel``: which of the microphone's, from 1; the loudspeaker plays the
-    same on every channel that it has to be opened with. ``speaker_latency_s``: how much the driver
-    should buffer. The driver's threads call the three callbacks, which must not wait."""
+    """Two mono streams. The driver's threads call the three callbacks, which must not wait."""
 
     microphone: Device
     channel: int
+    """Which of the microphone's channels, from 1; the loudspeaker plays the same on every channel
+    that it has to be opened with."""
     microphone_hz: int
     speaker: Device
     speaker_hz: int
     speaker_latency_s: float
+    """How much the driver should buffer."""
     on_heard: OnHeard
     on_asked: OnAsked
     on_ended: OnEnded

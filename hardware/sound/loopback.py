@@ -24,10 +24,10 @@ _STANDS_OUT = 8.0
 
 @dataclass(frozen=True, slots=True)
 class LoopbackEcho:
-    """``delay_samples``: behind the played chirp. ``return_loss_db``: how much quieter it is."""
-
     delay_samples: int
+    """Behind the played chirp."""
     return_loss_db: float
+    """How much quieter the echo is."""
 
 
 def chirp() -> Pcm:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DevicesReady:
-    """Both devices are running. ``rate_hz``: the microphone's rate."""
+    """Both devices are running."""
 
     microphone: str
     speaker: str
     rate_hz: int
+    """The microphone's rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +25,19 @@ class DeviceLoss:
 
 @dataclass(frozen=True, slots=True)
 class AllZero:
-    """The microphone has delivered only exact zeros for 2 s, which no working one does; ``over``:
-    that has ended."""
+    """The microphone has delivered only exact zeros for 2 s, which no working one does."""
 
     over: bool = False
+    """That has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lifeless:
     """For 5 s the microphone has delivered next to nothing: rare bursts among zeros, a constant, or
-    one bit of dither; ``over``: that has ended."""
+    one bit of dither."""
 
     over: bool = False
+    """That has ended."""
 
 
 @dataclass(frozen=True, slots=True)

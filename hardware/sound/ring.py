@@ -10,17 +10,15 @@ from pipeline.audio import Pcm
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleBlock:
-    """Consecutive samples of one device's stream, at its own rate.
-
-    ``first``: number of the first sample, counted by the device from the stream's start. ``at_s``:
-    when that sample was at the membrane, in seconds on the loop's clock. ``xrun``: the driver
-    reports that samples before it were lost.
-    """
+    """Consecutive samples of one device's stream, at its own rate."""
 
     pcm: Pcm
     first: int
+    """Number of the first sample, counted by the device from the stream's start."""
     at_s: float
+    """When that sample was at the membrane, in seconds on the loop's clock."""
     xrun: bool = False
+    """The driver reports that samples before it were lost."""
 
 
 class Ring:

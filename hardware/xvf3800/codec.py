@@ -50,14 +50,14 @@ Values = tuple[Value, ...]
 
 @dataclass(frozen=True, slots=True)
 class ControlTransfer:
-    """The setup packet of one control transfer. ``data``: the bytes to write, or None for a read
-    of ``length`` bytes."""
+    """The setup packet of one control transfer."""
 
     request_type: int
     value: int
     index: int
     length: int
     data: bytes | None = None
+    """The bytes to write, or ``None`` for a read of ``length`` bytes."""
 
 
 def read_request(parameter: Parameter) -> ControlTransfer:

@@ -37,19 +37,17 @@ SHARE: Ranges = ((0.0, 1.0),)
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """``resource``: the servicer in the chip. ``count``: how many values of ``type`` it has.
-
-    ``ranges``: the allowed (least, greatest) ranges of a value; empty if only the type limits it.
-    """
-
     name: str
     resource: int
+    """The servicer in the chip."""
     command: int
     count: int
+    """How many values of ``type`` it has."""
     access: Access
     type: Type
     meaning: str
     ranges: Ranges = ()
+    """The allowed (least, greatest) ranges of a value; empty if only the type limits it."""
 
     @property
     def payload(self) -> Struct:

@@ -11,10 +11,9 @@ from hardware.xvf3800.errors import ParameterError
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """``settings``: parameters and their values, in the order in which they are written."""
-
     meaning: str
     settings: tuple[tuple[str, Values], ...]
+    """Parameters and their values, in the order in which they are written."""
 
 
 PRESETS: dict[str, Preset] = {

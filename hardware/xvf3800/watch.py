@@ -39,13 +39,13 @@ DOA_APART_FROM_LIGHTS = (2, 0, 10)
 
 @dataclass(frozen=True, slots=True)
 class ArrayReading:
-    """``beam_energies``: of speech in beam 1, beam 2, the free-running and the chosen beam; 0: no
-    speech. ``aec_converged``: None while unknown. ``at``: seconds on the event loop's clock."""
-
     direction: Direction
     beam_energies: tuple[float, ...]
+    """Of speech in beam 1, beam 2, the free-running and the chosen beam; 0: no speech."""
     aec_converged: bool | None
+    """``None`` while unknown."""
     at: float
+    """Seconds on the event loop's clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +89,7 @@ async def in_thread(function: Callable[[], T]) -> T:
 
 
 class ArrayWatch:
-    """Opens an array, reads it at 10 Hz, and finds it again after it was unplugged.
-
-    ``open``: blocking, like ``open_array``. ``notify``: called on the event loop for every reading,
-    and once each time the array is found, lost, or unavailable for another reason.
-    """
+    """Opens an array, reads it at 10 Hz, and finds it again after it was unplugged."""
 
     def __init__(
         self,
@@ -101,6 +97,9 @@ class ArrayWatch:
         notify: Callable[[ArrayNotice], None],
         call: InThread = in_thread,
     ) -> None:
+        """``open`` is blocking, like ``open_array``. ``notify`` is called on the event loop for
+        every reading, and once each time the array is found, lost, or unavailable for another
+        reason."""
         self._open, self._notify, self._call = open, notify, call
         self.latest: ArrayReading | None = None
         """None while there is no array."""
