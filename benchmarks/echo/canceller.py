@@ -139,14 +139,15 @@ def _maker(voices: Path) -> EchoSceneMaker:
 
 @dataclass
 class RobotAlone:
-    """One scene with the robot alone. ``fired_s``: triggers from 3 s on, at least 2 s apart;
-    ``cold``: the number before that."""
+    """One scene with the robot alone."""
 
     seed: int
     voice: str
     robot_s: float
     fired_s: list[float]
+    """Triggers from 3 s on, at least 2 s apart."""
     cold: int
+    """The number before that."""
     erle_db: dict[str, float]
 
 

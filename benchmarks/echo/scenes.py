@@ -106,20 +106,19 @@ class InterruptionClip(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EchoScene:
-    """``reference`` and ``microphone``: int16, 16 kHz, the same length, whole blocks of 10 ms.
-
-    ``echo_dbfs``: level of the echo where the robot speaks. ``robot_s``: how long it speaks.
-    ``near``: response from the talker to the microphone.
-    """
-
     seed: int
     voice: str
     reference: Pcm
+    """``reference`` and the property ``microphone`` are int16, 16 kHz, the same length, whole
+    blocks of 10 ms."""
     echo: Signal
     noise: Signal
     echo_dbfs: float
+    """Level of the echo where the robot speaks."""
     robot_s: float
+    """How long the robot speaks."""
     near: Signal
+    """Response from the talker to the microphone."""
 
     @property
     def microphone(self) -> Pcm:

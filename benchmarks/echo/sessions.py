@@ -131,14 +131,14 @@ class TellingLlm(VirtualLlm):
 
 @dataclass
 class InterruptionResult:
-    """``first``: of the session's first answer. ``stopped_ms``: from the onset until the answer
-    ends; ``None``: it goes on. ``before``: the answer ended before the person spoke."""
-
     clip: str
     ser_db: int
     first: bool
+    """Of the session's first answer."""
     stopped_ms: float | None
+    """From the onset until the answer ends; ``None``: it goes on."""
     before: bool
+    """The answer ended before the person spoke."""
 
 
 @dataclass

@@ -55,12 +55,12 @@ _PIPER_PACES = (0.9, 1.0, 1.2)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Speech:
-    """``pcm``: 16 kHz int16 mono, with speech from ``onset`` to ``end``. ``text``: what is said;
-    empty if unknown. ``source`` begins with ``real`` or ``synthetic``."""
-
     source: str
+    """Begins with ``real`` or ``synthetic``."""
     text: str
+    """What is said; empty if unknown."""
     pcm: Pcm
+    """16 kHz int16 mono, with speech from ``onset`` to ``end``."""
     onset: int
     end: int
 

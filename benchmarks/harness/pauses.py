@@ -32,14 +32,15 @@ Label = Literal["end", "inner", "sentence", "unlabelled"]
 
 @dataclass(frozen=True, slots=True)
 class VadPause:
-    """A pause as the VAD sees it. ``start``: index after the last speech sample. ``noticed``: index
-    after its first silent frames. ``resumed``: first sample of the window in which speech resumes;
-    ``None``: it does not."""
+    """A pause as the VAD sees it."""
 
     turn_start: int
     start: int
+    """Index after the last speech sample."""
     noticed: int
+    """Index after its first silent frames."""
     resumed: int | None
+    """First sample of the window in which speech resumes; ``None``: it does not."""
 
     def lasts(self, silence_ms: int) -> bool:
         """Whether this much silence is heard before speech resumes."""
@@ -48,23 +49,22 @@ class VadPause:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One pause with its features. Times in ms; silence counts from the VAD's end of speech
-    (``heard_end``, a sample index of the scene).
-
-    ``lag_ms``: from the labelled end of speech to ``heard_end``. ``pause_ms``: labelled length,
-    ``None`` at an end. ``resumed_ms``: silence until the VAD hears speech resume. ``audio``: the
-    turn detector's probability, by the ms of silence that it heard. ``text``: the transcript at the
-    first silent frames.
-    """
+    """One pause with its features. Times in ms; silence counts from the VAD's end of speech."""
 
     scene: str
     label: Label
     pause_ms: float | None
+    """Labelled length, ``None`` at an end."""
     heard_end: int
+    """The VAD's end of speech, a sample index of the scene."""
     lag_ms: float | None
+    """From the labelled end of speech to ``heard_end``."""
     resumed_ms: float | None
+    """Silence until the VAD hears speech resume."""
     audio: dict[int, float]
+    """The turn detector's probability, by the ms of silence that it heard."""
     text: str
+    """The transcript at the first silent frames."""
 
 
 def samples(ms: float) -> int:

@@ -42,21 +42,21 @@ _AFTER_ANSWER_S = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlayedScene:
-    """Everything published while a scene played. Event times are seconds since its first sample,
-    as if heard in real time.
-
-    ``prompts``: of the confirmed replies, oldest first. ``used_s``, ``wasted_s``, ``ahead_s``:
-    engine time for confirmed work, for discarded speculation, and for reading ahead. ``passes``:
-    how many the recogniser made.
-    """
+    """Everything published while a scene played. Event times are seconds since its first sample, as
+    if heard in real time."""
 
     scene: RecordedTurn
     log: list[Published]
     prompts: list[list[Message]]
+    """Of the confirmed replies, oldest first."""
     used_s: float
+    """Engine time for confirmed work."""
     wasted_s: float
+    """Engine time for discarded speculation."""
     ahead_s: float
+    """Engine time for reading ahead."""
     passes: int
+    """How many the recogniser made."""
 
 
 def session_settings(settings: Settings) -> SessionSettings:

@@ -40,14 +40,16 @@ class Player:
 
 @dataclass(frozen=True, slots=True)
 class InterruptionTimes:
-    """Times in ms from the onset of the speech. ``sent_ms``: to the last sound of the answer.
-    ``told_ms``: to ``speech_started``. ``silent_ms``: until the player, which drops its audio on
-    ``speech_started``, is silent. ``missed``: the answer was not cancelled."""
+    """Times in ms from the onset of the speech."""
 
     sent_ms: float
+    """To the last sound of the answer."""
     told_ms: float | None
+    """To ``speech_started``."""
     silent_ms: float
+    """Until the player, which drops its audio on ``speech_started``, is silent."""
     missed: bool
+    """The answer was not cancelled."""
 
 
 class RobotClient(RealtimeClient):

@@ -56,34 +56,36 @@ class ScenePause:
 
 @dataclass(frozen=True, eq=False)
 class RecordedTurn:
-    """One turn, with room tone around it and in its pauses.
-
-    ``pcm``: int16 mono, shape ``(n,)``, 16 kHz. ``onset``: its first speech sample. ``end``: the
-    sample after its last speech sample. Outside them the dry speech is 40 dB or more below its loud
-    parts; a room's tail comes after ``end``. ``pauses``: in order, all between the two.
-
-    ``source``: ``synthetic:...`` or ``real:...``. ``speaker``: unique across all sources.
-    ``text``: the words said. ``text_by``: where they come from: ``source``, or ``moonshine`` if the
-    recording has no transcript. ``asked``: the assistant's question before it, mostly empty.
-    ``snr_db``: of the added noise, over the speech-active parts; null: only room tone. ``rt60_s``:
-    of the synthetic room; null: no room. ``stretched``: the syllable before a pause was drawn out.
-    """
+    """One turn, with room tone around it and in its pauses."""
 
     id: str
     part: Part
     source: str
+    """``synthetic:...`` or ``real:...``."""
     speaker: str
+    """Unique across all sources."""
     kind: SceneKind
     text: str
     asked: str
+    """The assistant's question before it, mostly empty."""
     snr_db: float | None
+    """Of the added noise, over the speech-active parts; ``None``: only room tone."""
     rt60_s: float | None
+    """Of the synthetic room; ``None``: no room."""
     pcm: Pcm
+    """int16 mono, shape ``(n,)``, 16 kHz."""
     onset: int
+    """Its first speech sample."""
     end: int
+    """The sample after its last speech sample. Before ``onset`` and from here on, the dry speech is
+    40 dB or more below its loud parts; a room's tail comes after."""
     pauses: tuple[ScenePause, ...]
+    """In order, all between ``onset`` and ``end``."""
     text_by: str = "source"
+    """Where the words come from: ``source``, or ``moonshine`` if the recording has no
+    transcript."""
     stretched: bool = False
+    """The syllable before a pause was drawn out."""
 
     @property
     def real(self) -> bool:

@@ -72,11 +72,12 @@ _LEVEL = 0.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlignedClause:
-    """One spoken clause. ``pcm``: int16 mono. ``words``: each spoken word, and the sample at which
-    its last phoneme ends."""
+    """One spoken clause."""
 
     pcm: Pcm
+    """int16 mono."""
     words: tuple[tuple[str, int], ...]
+    """Each spoken word, and the sample at which its last phoneme ends."""
 
     @property
     def sound_end(self) -> int:
@@ -97,12 +98,13 @@ class AlignedVoice(Protocol):
 
 @dataclass
 class AlignedTts:
-    """A voice in virtual time. ``clauses``: those requested, in order. ``cache``: earlier ones, so
-    that each answer is synthesised once."""
+    """A voice in virtual time."""
 
     speaker: AlignedVoice
     cache: dict[tuple[str, float], AlignedClause] = field(default_factory=dict)
+    """Earlier clauses, so that each answer is synthesised once."""
     clauses: list[AlignedClause] = field(default_factory=list)
+    """Those requested, in order."""
     voices: Sequence[str] = ("joe",)
 
     @property
@@ -174,14 +176,13 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class HistoryOutcome:
-    """``unsent_words``: words in the history from unsent clauses. ``over``: everything had been
-    heard before the interruption."""
-
     interruption: Interruption
     played_words: int
     kept_words: int
     unsent_words: int
+    """Words in the history from unsent clauses."""
     over: bool
+    """Everything had been heard before the interruption."""
     near: str
 
     @property

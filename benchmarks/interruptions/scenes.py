@@ -52,15 +52,16 @@ LONGEST_S = 5.0
 
 @dataclass(frozen=True, eq=False)
 class InterruptionScene:
-    """``pcm``: int16 mono at 16 kHz. ``onset``, ``end``: sample indexes of the sound. ``text``: its
-    words, if any. ``source``: scenes that share it are not independent."""
-
     kind: Kind
     source: str
+    """Scenes that share it are not independent."""
     text: str
+    """The words of the sound, if any."""
     pcm: Pcm
+    """int16 mono at 16 kHz."""
     onset: int
     end: int
+    """``onset`` and ``end`` are sample indexes of the sound."""
 
     @property
     def interrupts(self) -> bool:

@@ -48,32 +48,35 @@ INCOMPLETE = frozenset({"cards-004", "cards-005", "dhd.2934z", "librivox-0890"})
 
 @dataclass(frozen=True, eq=False)
 class DrySpeech:
-    """Dry speech. ``signal``: 16 kHz, shape ``(n,)``. ``group``: shared by performances of one
-    recording, and by recordings that are not independent of it. ``pauses``: silences, as sample
-    ranges, in which the speaker was not done. ``text``: what is said. ``end``: the index after the
-    last speech sample, if labelled; otherwise it is found by energy."""
+    """Dry speech."""
 
     name: str
     group: str
+    """Shared by performances of one recording, and by recordings that are not independent of it."""
     signal: Signal
+    """16 kHz, shape ``(n,)``."""
     text: str
     pauses: tuple[tuple[int, int], ...] = ()
+    """Silences, as sample ranges, in which the speaker was not done."""
     ends_plainly: bool = True
     end: int | None = None
+    """The index after the last speech sample, if labelled; otherwise it is found by energy."""
 
 
 @dataclass(frozen=True, eq=False)
 class Take:
-    """One performance. ``pcm``: int16 mono at 24 kHz, shape ``(n,)``. ``end``: index after the last
-    speech sample, by label, or by energy before room and noise. ``said``: the words with their
-    start and end, in seconds from the first sample. ``how``: the changes made to the recording."""
+    """One performance."""
 
     name: str
     group: str
     pcm: Pcm
+    """int16 mono at 24 kHz, shape ``(n,)``."""
     end: int
+    """Index after the last speech sample, by label, or by energy before room and noise."""
     words: tuple[tuple[float, float, str], ...]
+    """The words said, with their start and end, in seconds from the first sample."""
     how: dict[str, float | str] = field(default_factory=dict)
+    """The changes made to the recording."""
 
 
 # --- recordings --------------------------------------------------------------------------------

@@ -81,15 +81,13 @@ class RoomScene:
 
 @dataclass(slots=True)
 class Outcome:
-    """``turns``, ``texts``: turns other than the person's. The other fields are about the person's
-    turn; ``over_ms`` and ``audio_ms`` count from the last word, ``None``: not before the scene
-    ended. ``control``: words kept if the same range of audio is 64 ms longer."""
-
     group: str
     source: str
     hours: float
     turns: int = 0
     texts: list[str] = field(default_factory=list)
+    """``turns`` and ``texts``: turns other than the person's. The other fields are about the
+    person's turn."""
     stopped: int = 0
     lost: int = 0
     heard: str = ""
@@ -97,9 +95,12 @@ class Outcome:
     open: bool = False
     over_ms: float | None = None
     audio_ms: float | None = None
+    """``over_ms`` and ``audio_ms`` count from the last word; ``None``: not before the scene
+    ended."""
     wanted: int = 0
     kept: int = 0
     control: int = 0
+    """Words kept if the same range of audio is 64 ms longer."""
     errors: int = 0
     spoken: int = 0
     of_others: int = 0

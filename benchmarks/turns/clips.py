@@ -23,20 +23,18 @@ class WordBoundary:
 
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """``signal``: dry speech with hardly any silence around it, 16 kHz, shape ``(n,)``.
-
-    ``text``: its words; ``text_by`` and ``speaker`` as in ``Scene``. ``borders``: in order.
-    """
-
     name: str
     source: str
     speaker: str
     kind: SceneKind
     text: str
     signal: Signal
+    """Dry speech with hardly any silence around it, 16 kHz, shape ``(n,)``."""
     borders: tuple[WordBoundary, ...] = ()
+    """In order."""
     asked: str = ""
     text_by: str = "source"
+    """``text_by`` and ``speaker`` are as in ``Scene``."""
 
 
 @dataclass(frozen=True)

@@ -63,14 +63,14 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class PauseScore:
-    """``cut``: an answer was confirmed during the pause; ``late``: just after it. ``merged``: one
-    user message had the speech before it and after it."""
-
     kind: PauseKind
     seconds: float
     cut: bool
+    """An answer was confirmed during the pause."""
     late: bool = False
+    """An answer was confirmed just after the pause."""
     merged: bool = True
+    """One user message had the speech before it and after it."""
 
     @property
     def counts(self) -> bool:
@@ -88,12 +88,13 @@ class PauseScore:
 
 @dataclass(frozen=True, slots=True)
 class TwoSentences:
-    """Outcome of a pause of ``seconds`` between two sentences. ``merged``: one user message had the
-    speech before it and after it. ``heard_s``: how much of an answer in between was heard."""
+    """Outcome of a pause of ``seconds`` between two sentences."""
 
     seconds: float
     merged: bool
+    """One user message had the speech before it and after it."""
     heard_s: float
+    """How much of an answer in between was heard."""
 
     @property
     def as_one(self) -> bool:
@@ -102,12 +103,7 @@ class TwoSentences:
 
 @dataclass(frozen=True, slots=True)
 class SceneScore:
-    """``state``: how the turn's end was met; ``premature``: the last answer was confirmed before
-    it. ``gate_ms``, ``audio_ms``: from the last speech sample, if the end was answered. ``strays``:
-    answers confirmed while the user spoke, neither in a labelled pause nor just after one.
-    ``onset_lost``: the first word was not understood. ``onset_outside_ms``: how much of the
-    beginning was not committed. ``overlap_ms``: how long an answer was heard while the user spoke.
-    """
+    """The scores of one scene."""
 
     scene: str
     group: str
@@ -115,18 +111,24 @@ class SceneScore:
     kind: str
     condition: str
     state: State
+    """How the turn's end was met; ``premature``: the last answer was confirmed before it."""
     gate_ms: float | None
     audio_ms: float | None
+    """``gate_ms`` and ``audio_ms`` count from the last speech sample, if the end was answered."""
     pauses: tuple[PauseScore, ...]
     two_sentences: tuple[TwoSentences, ...]
     strays: int
+    """Answers confirmed while the user spoke, neither in a labelled pause nor just after one."""
     onset_lost: bool | None
+    """The first word was not understood."""
     onset_outside_ms: float | None
+    """How much of the beginning was not committed."""
     used_s: float
     wasted_s: float
     ahead_s: float
     passes: int
     overlap_ms: float
+    """How long an answer was heard while the user spoke."""
 
     @property
     def unrecovered(self) -> int:

@@ -33,16 +33,14 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class SplicedClip:
-    """A clip with its pauses.
-
-    ``signal``: dry, zero where a pause was cut in. ``speech``: float32 of the same shape, 1 where
-    ``signal`` is the recording, 0 where it is to be filled, with 8 ms ramps. ``onset``, ``end``
-    and ``pauses`` count from its first sample.
-    """
+    """A clip with its pauses. ``onset``, ``end`` and ``pauses`` count from its first sample."""
 
     clip: Clip
     signal: Signal
+    """Dry, zero where a pause was cut in."""
     speech: Signal
+    """float32 of the same shape, 1 where ``signal`` is the recording, 0 where it is to be filled,
+    with 8 ms ramps."""
     onset: int
     end: int
     pauses: tuple[ScenePause, ...]
