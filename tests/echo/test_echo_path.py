@@ -31,15 +31,14 @@ WHOLE_S = 26.0
 @dataclass
 class EchoingClient:
     """A client across a network, in a room: it plays what it receives, and its microphone hears
-    that.
-
-    ``response``: from loudspeaker to microphone. ``down_s``, ``up_s``: minimum delays to the
-    client's player and from its microphone.
-    """
+    that."""
 
     response: Samples
+    """From loudspeaker to microphone."""
     down_s: float = 0.12
+    """Minimum delay to the client's player."""
     up_s: float = 0.02
+    """Minimum delay from the client's microphone."""
     jitter_s: float = 0.01
     seed: int = 1
     said: Samples = field(default_factory=lambda: np.zeros(0, np.float32))

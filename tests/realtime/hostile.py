@@ -87,13 +87,14 @@ NO_AUDIO = (
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One frame. ``bad``: it must give one error; otherwise an error or an effect, not both.
-    ``event_id``: the id that an error must name; ``None`` if it may be unreadable."""
+    """One frame."""
 
     kind: str
     frame: str | bytes
     bad: bool
+    """It must give one error; otherwise an error or an effect, not both."""
     event_id: str | None = None
+    """The id that an error must name; ``None`` if it may be unreadable."""
 
 
 class Hostile:

@@ -50,16 +50,14 @@ SECONDS_PER_CHAR = 0.065
 
 @dataclass
 class PacedTts(ScriptedTts):
-    """A voice of a given speed. ``chunk_s``: seconds of audio that it yields at once; 0: a whole
-    piece.
-
-    ``stalls``: extra seconds of each step, one by one.
-    """
+    """A voice of a given speed."""
 
     fixed_s: float = 0.08
     rtf: float = 0.1
     chunk_s: float = 0.0
+    """Seconds of audio that it yields at once; 0: a whole piece."""
     stalls: Iterator[float] = field(default_factory=lambda: iter(()))
+    """Extra seconds of each step, one by one."""
 
     async def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
         self.said.append(request.text)

@@ -33,15 +33,16 @@ HOSTED = "deployed"
 
 @dataclass
 class Manner:
-    """How this robot behaves. ``rpc``: outcome of a call, by method, or ``*`` for all. ``blocked``:
-    the app cannot connect and shows this error."""
+    """How this robot behaves."""
 
     rpc: dict[str, Literal["silent", "close", "garbage", "other", "no result"] | dict[str, Any]] = (
         field(default_factory=dict)
     )
+    """Outcome of a call, by method, or ``*`` for all."""
     upgrade: int | None = None
     """The HTTP status with which ``/rpc`` refuses."""
     blocked: str | None = None
+    """The app cannot connect and shows this error."""
     dies: bool = False
     """The app answers nothing after the setting."""
     needs_restart: bool = False

@@ -262,12 +262,12 @@ Handle = tuple[FakeXvf, int]
 
 
 class FakeBus(usb.backend.IBackend):  # type: ignore[misc]
-    """``devices``: plugged in. ``open_handles``: opened and not closed."""
-
     def __init__(self, *devices: FakeXvf) -> None:
         self.devices = list(devices)
+        """Plugged in."""
         self.clock = FakeClock()
         self.open_handles = 0
+        """Opened and not closed."""
         self.opened = 0
         self.lock = threading.Lock()
         self.inside = 0

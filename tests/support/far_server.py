@@ -72,14 +72,15 @@ class Seen:
 
 @dataclass
 class Mood:
-    """One answer. ``body``: pieces, and the seconds between them; sending time counts towards
-    those, since a model works on meanwhile. ``None`` waits for ever. ``torn``: the connection
-    closes in mid-answer."""
+    """One answer."""
 
     status: int = 200
     kind: str = "application/json"
     body: Sequence[bytes | float | None] = ()
+    """Pieces, and the seconds between them; sending time counts towards those, since a model works
+    on meanwhile. ``None`` waits for ever."""
     torn: bool = False
+    """The connection closes in mid-answer."""
     headers: Sequence[tuple[str, str]] = ()
 
 

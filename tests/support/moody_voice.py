@@ -60,12 +60,12 @@ def loop(seconds: float, rate: int = RATE, period_s: float = 0.9) -> Pcm:
 
 @dataclass
 class MoodyTts:
-    """``moods``: one for each call; later calls succeed. ``fine_s``: good sound in a faulty call
-    before it fails. ``rtf``: seconds of work per second of speech."""
-
     moods: list[Mood] = field(default_factory=list)
+    """One for each call; later calls succeed."""
     fine_s: float = 0.0
+    """Good sound in a faulty call before it fails."""
     rtf: float = 0.05
+    """Seconds of work per second of speech."""
     chunk_s: float = 0.2
     first_s: float = 0.08
     rate: int = RATE

@@ -62,11 +62,11 @@ QUESTIONS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """``pcm``: 16 kHz int16 mono. ``text``: what is said, as written in the source."""
-
     name: str
     pcm: Pcm
+    """16 kHz int16 mono."""
     text: str
+    """What is said, as written in the source."""
     source: str
 
     @property

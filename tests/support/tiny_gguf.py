@@ -38,11 +38,12 @@ _TENSOR_TYPES = {np.dtype(np.float32): 0, np.dtype(np.float16): 1}
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A tensor as stored in a file. ``shape``: the contiguous axis first. ``kind``: its number in
-    ``enum ggml_type``."""
+    """A tensor as stored in a file."""
 
     shape: tuple[int, ...]
+    """The contiguous axis first."""
     kind: int
+    """Its number in ``enum ggml_type``."""
     data: bytes
 
 
