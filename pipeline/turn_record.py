@@ -19,9 +19,9 @@ Invention = Literal["letters", "too fast", "credits", "repetition", "hum", "hard
 """Why words cannot have been said: letters of another language; more than people say in that time;
 the credits of subtitles and the like; one phrase over and over; only a hum; few words, or thanks,
 from a sound that was hardly speech (``pipeline.hearing.plausibility``)."""
-Aside = Literal["call", "farewell", "stranger", "elsewhere"]
+Aside = Literal["call", "farewell", "stranger", "elsewhere", "not called"]
 """Why words that were said are no turn: the robot was only called, or sent to sleep; the speaker is
-not enrolled, or is not where people are listened to."""
+not enrolled, is not where people are listened to, or has another voice than whoever called."""
 Ignored = Literal["no words", "backchannel", "too short", "echo", "no command", Invention, Aside]
 """Why speech over an answer does not interrupt it."""
 

@@ -33,6 +33,7 @@ from pipeline.hearing.listening import Listener
 from pipeline.hearing.turn_taker import Signal, TurnEnd, TurnStart
 from pipeline.items import FunctionCallItem
 from pipeline.settings import Sector, Wake
+from pipeline.turn_record import Aside
 from pipeline.waking import tuning
 from pipeline.waking.calls import Calls
 from pipeline.waking.first_words import FirstWords
@@ -65,6 +66,8 @@ class Waking:
         self._directions = directions
         self._caller_deg: float | None = None
         """The direction of the person who called; ``None``: unknown."""
+        self._caller_name: str | None = None
+        """Who called, if it is somebody whose voice is known."""
         self._follow = follow
         self._unheard_s = unheard_s
         self._busy = busy
@@ -187,31 +190,37 @@ class Waking:
 
     def aside(self, words: Transcript, onset: int, end: int, cuts: bool) -> Transcript:
         """``words``, spoken from sample ``onset`` to ``end``; without text if they are no turn: a
-        farewell; a bare call, unless it ``cuts`` an answer off; or speech from elsewhere by someone
-        who has not called."""
+        farewell; a bare call, unless it ``cuts`` an answer off; or speech of someone who has not
+        called."""
         if words.text and onset == self._called_at:
             bare = end <= self._noticed_at + tuning.CALL_FADES_SAMPLES
             text = self._calls.texts[0] if bare else self._calls.corrected(words.text)
             words = replace(words, text=text)
-        elsewhere = bool(words.text) and self._elsewhere(words.text)
+        of_another = self._of_another(words) if words.text else None
         why = self._calls.aside(words.text)
         if why == "call" and cuts:
             why = None
-        if why is None and elsewhere:
-            why = "elsewhere"
+        why = why or of_another
         return replace(words, text="", invented=why) if why and self._can_sleep else words
 
-    def _elsewhere(self, text: str) -> bool:
-        """Whether somebody speaks from another place than the caller: whoever called last or, since
-        it woke up, spoke first. The caller may walk about."""
+    def _of_another(self, words: Transcript) -> Aside | None:
+        """Why ``words`` are not the caller's: whoever called last or, since it woke up, spoke
+        first. The caller may walk about; where voices are known, the place does not matter."""
+        if self._context.settings.wake.mode != "word":
+            return None
         deg, place = self._directions.lately_deg(self._now()), self._caller_deg
-        if deg is None or self._context.settings.wake.mode != "word":
-            return False
-        other = place is not None and deg not in Sector(place, tuning.SAME_PLACE_DEG)
-        if other and not self._calls.begins(text):
-            return True
-        self._caller_deg = deg
-        return False
+        voice, name = words.speaker, self._caller_name
+        why: Aside | None = None
+        if name and voice is not None:
+            why = None if voice == name else "not called"
+        elif deg is not None and place is not None:
+            why = None if deg in Sector(place, tuning.SAME_PLACE_DEG) else "elsewhere"
+        calls = self._calls.begins(words.text)
+        if why and not calls:
+            return why
+        self._caller_deg = place if deg is None else deg
+        self._caller_name = (voice if calls else name or voice) or None
+        return None
 
     def obey(self, why: str | None) -> None:
         """After a farewell, fall asleep now or when what has begun meanwhile is over. ``why``: why
@@ -262,7 +271,7 @@ class Waking:
     def _sleep(self, why: SleepReason) -> None:
         self._stop_timer()
         self._gate.sleep()
-        self._caller_deg = None
+        self._caller_deg = self._caller_name = None
         self._heard_to = self._listener.heard_end
         self._stream = self._wake_word.open() if self._wake_word else None
         self._context.bus.publish(FellAsleep(why))

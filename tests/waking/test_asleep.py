@@ -16,7 +16,7 @@ from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.commands import AppendAudio, SessionConfig, TurnDetection
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import LastingConversation, Memory, Wakefulness
-from pipeline.engines.contract import ToolCall
+from pipeline.engines.contract import Embedding, ToolCall
 from pipeline.errors import EngineError
 from pipeline.events import (
     Event,
@@ -436,6 +436,62 @@ def test_who_has_only_called_is_the_caller() -> None:
     )
     assert told.asides == ["call", "elsewhere"]
     assert "what time is it" in told.scene.transcripts
+
+
+TOM, ANNA, STRANGER = 3_000, 6_000, 9_000
+
+
+@dataclass
+class VoiceByTurn(ScriptedSpeaker):
+    """Hears the voice of ``people(now=level)``."""
+
+    level: int = TOM
+
+    async def embed(self, pcm: Pcm, work: Work) -> Embedding:
+        await super().embed(pcm, work)
+        return people(now=self.level)[0].voice
+
+    def becomes(self, level: int) -> Deed:
+        return lambda _: setattr(self, "level", level)
+
+
+@pytest.mark.parametrize(
+    ("words", "voice", "aside"),
+    [
+        ("and in Rome", TOM, None),  # the caller, wherever he is now
+        ("did you see my keys", ANNA, "not called"),
+        ("breaking news tonight", STRANGER, "not called"),
+        ("hey Reachy and in Rome", ANNA, None),
+    ],
+)
+def test_where_voices_are_known_others_must_call(words: str, voice: int, aside: str | None) -> None:
+    speaker = VoiceByTurn()
+    deeds = [*face((1000, 2700, 80.0), (7000, 8300, 20.0)), (6000, speaker.becomes(voice))]
+    told = listen(
+        (1000, "hey Reachy what time is it", 1600),
+        (7000, words, 1200),
+        deeds=sorted(deeds, key=lambda deed: deed[0]),
+        until_s=12,
+        speaker=speaker,
+        people=people(Tom=TOM, Anna=ANNA),
+    )
+    assert (words in told.scene.transcripts) is (aside is None)
+    assert told.asides == ([aside] if aside else [])
+
+
+def test_a_bare_call_by_an_unknown_voice_forgets_who_called_before() -> None:
+    speaker = VoiceByTurn()
+    told = listen(
+        (1000, "hey Reachy what time is it", 1600),
+        (7000, "hey Reachy", 600),
+        (9500, "and in Rome", 1200),
+        deeds=[(6000, speaker.becomes(STRANGER)), (9000, speaker.becomes(ANNA))],
+        until_s=14,
+        speaker=speaker,
+        people=people(Tom=TOM, Anna=ANNA),
+    )
+    assert told.asides == ["call"]
+    assert "and in Rome" in told.scene.transcripts
 
 
 # --- touch ----------------------------------------------------------------------------------------
