@@ -5,7 +5,8 @@
 Telephone dialogues of two (``NAME.flac``, ``NAME.words.json``), both voices mixed, go through whole
 sessions in virtual time with the real VAD. Each person wakes the robot once, with their first
 words. Nothing that is said is meant for the robot. The recogniser's text is made up: it is neither
-a call nor a farewell. With an array, the two sit 60 degrees apart.
+a call nor a farewell. With an array, the two sit 60 degrees apart. With voices, the real speaker
+engine has learned both from the second half of the dialogue, which is then not played.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ from benchmarks.harness.acoustics import to_pcm, to_signal
 from benchmarks.harness.labels import read_sound
 from benchmarks.harness.program import finish, load, weights
 from benchmarks.harness.virtual_engines import InlineVad
-from pipeline.audio import LISTEN_RATE
+from benchmarks.speakers.__main__ import Embed, chosen, pieces
+from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.commands import AppendAudio, Direction, NoteDirection, WakeUp
+from pipeline.engines.contract import Embedding
 from pipeline.engines.vad import silero
+from pipeline.engines.voices import PIECE_S, Person, learned, speech_in
 from pipeline.events import FellAsleep
 from pipeline.settings import Echo, SessionSettings, Wake
 from pipeline.turn_record import TurnRecord
+from pipeline.work import Work
 from reachy_voice.testing import ScriptedLlm, ScriptedStt, scene
 from reachy_voice.testing.virtual_time import run_virtual
 
@@ -34,9 +39,32 @@ PLACES_DEG = {"A": 80.0, "B": 20.0}
 STEP = LISTEN_RATE // 50
 
 
-async def beside_two(vad: silero.SileroVad, file: Path, caller: str, array: bool) -> Counter[str]:
+class InlineSpeaker:
+    """The speaker engine without a worker."""
+
+    def __init__(self, embed: Embed) -> None:
+        self._embed = embed
+
+    async def embed(self, pcm: Pcm, work: Work) -> Embedding:
+        return self._embed(pcm)
+
+
+def enrolled(file: Path, embed: Embed) -> tuple[Person, ...]:
+    """Both people, from the second half."""
+    sounds = [read_sound(file, channel) for channel in range(len(PLACES_DEG))]
+    speech = [speech_in(to_pcm(to_signal(sound[len(sound) // 2 :]))) for sound in sounds]
+    voices = [learned([embed(each) for each in pieces(pcm, PIECE_S)]) for pcm in speech]
+    return tuple(map(Person, PLACES_DEG, voices))
+
+
+async def beside_two(
+    vad: silero.SileroVad, file: Path, caller: str, array: bool, embed: Embed | None
+) -> Counter[str]:
     words = json.loads(file.with_suffix(".words.json").read_text())
     pcm = to_pcm(to_signal(read_sound(file, 0)) + to_signal(read_sound(file, 1)))
+    people = enrolled(file, embed) if embed else ()
+    pcm = pcm[: len(pcm) // 2] if people else pcm
+    speaker = InlineSpeaker(embed) if embed else None
     speaks = np.full(len(pcm), " ")
     for word in words:
         begin, end = (round(word[key] * LISTEN_RATE) for key in ("start", "end"))
@@ -44,7 +72,9 @@ async def beside_two(vad: silero.SileroVad, file: Path, caller: str, array: bool
     wakes_at = int(np.argmax(speaks == caller)) + LISTEN_RATE // 4
     stt, llm = ScriptedStt(hears=lambda heard: "so that was fine"), ScriptedLlm(("I see.",))
     settings = SessionSettings(wake=Wake(mode="word"), echo=Echo(cancel="never"))
-    async with scene(settings=settings, stt=stt, llm=llm, vad=InlineVad(vad)) as played:
+    async with scene(
+        settings=settings, stt=stt, llm=llm, vad=InlineVad(vad), speaker=speaker, people=people
+    ) as played:
         began = played.began = played.loop.time()
         for at in range(0, len(pcm) - STEP, STEP):
             if at <= wakes_at < at + STEP:
@@ -74,11 +104,16 @@ def main() -> None:
     vad = silero.build(silero.SileroOptions(), weights("silero-vad"))
     files = sorted(args.folder.glob("*.flac"))
     data: dict[str, object] = {"dialogues": len(files), "scenes each": 2 * len(files)}
-    for name, array in (("without an array", False), ("with an array", True)):
+    embed = chosen(None, ())
+    for name, array, voices in (
+        ("without an array", False, None),
+        ("with an array", True, None),
+        ("with voices", False, embed),
+    ):
         total = Counter[str]()
         for file in files:
             for caller in PLACES_DEG:
-                total += run_virtual(beside_two(vad, file, caller, array))
+                total += run_virtual(beside_two(vad, file, caller, array, voices))
                 print(name, file.stem, caller, dict(total), flush=True)
         data[name] = dict(total)
     finish(data, args.out, before)
