@@ -162,7 +162,7 @@ def test_damaged_weights_say_which_file(tmp_path: Path) -> None:
 
 
 def test_only_a_fleet_batches(tmp_path: Path) -> None:
-    cache: Any = SimpleNamespace(path=lambda name: tmp_path, directory=tmp_path)
+    cache: Any = SimpleNamespace(of=lambda options: tmp_path, directory=tmp_path)
     fleet = config_dir().parent / "examples" / "fleet" / "fleet.yaml"
     for config, worker in ((None, InlineWorker), (str(fleet), BatchedWorker)):
         options = load_settings(config).settings.vad
