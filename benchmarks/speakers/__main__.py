@@ -14,30 +14,27 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.settings.load import load_settings
-from benchmarks.harness.program import arguments, keep, weights_cache
+from benchmarks.harness.program import arguments, keep
+from benchmarks.harness.voices import Embed, chosen, pieces
 from benchmarks.speakers.corpus import Speakers, speakers
 from benchmarks.turns.people import Packages
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
 from pipeline.engines.contract import Embedding
 from pipeline.engines.onnx import open_session
-from pipeline.engines.registry import EngineSpec, Kind, engine_spec
 from pipeline.engines.turn.log_mel import mel_filters
 from pipeline.engines.voices import ENROLMENT_S, PIECE_S, mean_of
-from pipeline.work import NEVER
 
 TESTS = {1: 14, 2: 12, 4: 9, 8: 6}
 """Length of a test in seconds, and the most tests per person."""
 ACCEPTED = 0.002
 
-Embed = Callable[[Pcm], Embedding]
 Scores = NDArray[np.float64]
 
 
@@ -59,20 +56,6 @@ def main() -> None:
         for row in report[name]:
             print(name, row, file=sys.stderr)
     keep(report, args.out)
-
-
-def chosen(config: str | None, sets: tuple[str, ...]) -> Embed:
-    """The speaker engine that the settings choose."""
-    options = load_settings(config, sets).settings.engine(Kind.SPEAKER)
-    spec = engine_spec(Kind.SPEAKER, options.engine)
-    assert isinstance(spec, EngineSpec)
-    engine = spec.build(options, weights_cache().of(options))
-    return lambda pcm: engine.embed(pcm, NEVER)
-
-
-def pieces(pcm: Pcm, seconds: float) -> Iterator[Pcm]:
-    size = round(seconds * LISTEN_RATE)
-    return (pcm[at : at + size] for at in range(0, len(pcm) - size + 1, size))
 
 
 def rows(people: Speakers, embed: Embed) -> Iterator[dict[str, float]]:

@@ -30,7 +30,7 @@ from benchmarks.harness.acoustics import Signal, gained, room_tone, to_pcm, to_s
 from benchmarks.harness.played_session import played_session
 from benchmarks.harness.program import arguments, keep, weights
 from benchmarks.harness.rooms import draw_room, through
-from benchmarks.speakers.__main__ import chosen, pieces
+from benchmarks.harness.voices import chosen, pieces
 from benchmarks.speakers.corpus import Speakers, speakers
 from benchmarks.turns.people import Packages
 from pipeline.audio import LISTEN_RATE, Pcm

@@ -22,7 +22,7 @@ from benchmarks.harness.acoustics import to_pcm, to_signal
 from benchmarks.harness.labels import read_sound
 from benchmarks.harness.program import finish, load, weights
 from benchmarks.harness.virtual_engines import InlineVad
-from benchmarks.speakers.__main__ import Embed, chosen, pieces
+from benchmarks.harness.voices import Embed, chosen, pieces
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.commands import AppendAudio, Direction, NoteDirection, WakeUp
 from pipeline.engines.contract import Embedding
