@@ -21,7 +21,7 @@ the credits of subtitles and the like; one phrase over and over; only a hum; few
 from a sound that was hardly speech (``pipeline.hearing.plausibility``)."""
 Aside = Literal["call", "farewell", "stranger", "elsewhere", "not called"]
 """Why words that were said are no turn: the robot was only called, or sent to sleep; the speaker is
-not enrolled, is not where people are listened to, or has another voice than whoever called."""
+not enrolled, is not where people are listened to, or is not the person who called."""
 Ignored = Literal["no words", "backchannel", "too short", "echo", "no command", Invention, Aside]
 """Why speech over an answer does not interrupt it."""
 
