@@ -14,7 +14,7 @@ from pipeline.work import NEVER
 Embed = Callable[[Pcm], Embedding]
 
 
-def chosen(config: str | None, sets: tuple[str, ...]) -> Embed:
+def embedder(config: str | None, sets: tuple[str, ...]) -> Embed:
     """The speaker engine that the settings choose."""
     options = load_settings(config, sets).settings.engine(Kind.SPEAKER)
     spec = engine_spec(Kind.SPEAKER, options.engine)

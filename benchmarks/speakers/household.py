@@ -30,7 +30,7 @@ from benchmarks.harness.acoustics import Signal, gained, room_tone, to_pcm, to_s
 from benchmarks.harness.played_session import played_session
 from benchmarks.harness.program import arguments, keep, weights
 from benchmarks.harness.rooms import draw_room, through
-from benchmarks.harness.voices import chosen, pieces
+from benchmarks.harness.voices import embedder, pieces
 from benchmarks.speakers.corpus import Speakers, speakers
 from benchmarks.turns.people import Packages
 from pipeline.audio import LISTEN_RATE, Pcm
@@ -79,7 +79,7 @@ class HouseholdEngines:
     rate = LISTEN_RATE
 
     def __init__(self) -> None:
-        self._embed = chosen(None, ())
+        self._embed = embedder(None, ())
         self.vad = build_vad(SileroOptions(), weights("silero-vad"))
         self.turn = build_turn(SmartTurnOptions(), weights("smart-turn-v3.2"))
 

@@ -51,9 +51,9 @@ class InlineStt:
     async def open(self, language: str, partials: bool, work: Work) -> InlineUtterance:
         return InlineUtterance(self, self.engine.open("en", False))
 
-    async def begins_with(self, pcm: Pcm, phrase: str, before: str, work: Work) -> bool | None:
+    async def begins_with(self, pcm: Pcm, phrase: str, work: Work) -> bool | None:
         began = time.process_time()
-        found = self.engine.begins_with(pcm, phrase, before)
+        found = self.engine.begins_with(pcm, phrase)
         self.busy_s += time.process_time() - began
         return found
 
@@ -128,9 +128,10 @@ class SleepEars:
         heard = sound[first : first + FIRST_WORDS_SAMPLES + LISTEN_RATE * 3 // 10]
         utterance.feed(to_pcm(heard))
         call = calls_of(self.wake, None)[0]
-        found, before = Calls([call], ()).found(utterance.finish(Uncancelled()).text) or ("", "")
-        by_words = bool(found) and not before
-        return by_words or bool(self.stt.engine.begins_with(to_pcm(heard), call, before))
+        text = utterance.finish(Uncancelled()).text
+        return Calls([call], ()).begins(text, 0) or bool(
+            self.stt.engine.begins_with(to_pcm(heard), call)
+        )
 
 
 def ears(engine: str) -> SleepEars:

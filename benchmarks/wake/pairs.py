@@ -22,7 +22,7 @@ from benchmarks.harness.acoustics import to_pcm, to_signal
 from benchmarks.harness.labels import read_sound
 from benchmarks.harness.program import finish, load, weights
 from benchmarks.harness.virtual_engines import InlineVad
-from benchmarks.harness.voices import Embed, chosen, pieces
+from benchmarks.harness.voices import Embed, embedder, pieces
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.commands import AppendAudio, Direction, NoteDirection, WakeUp
 from pipeline.engines.contract import Embedding
@@ -49,7 +49,7 @@ class InlineSpeaker:
         return self._embed(pcm)
 
 
-def enrolled(file: Path, embed: Embed) -> tuple[Person, ...]:
+def voices_of(file: Path, embed: Embed) -> tuple[Person, ...]:
     """Both people, from the second half."""
     sounds = [read_sound(file, channel) for channel in range(len(PLACES_DEG))]
     speech = [speech_in(to_pcm(to_signal(sound[len(sound) // 2 :]))) for sound in sounds]
@@ -62,7 +62,7 @@ async def beside_two(
 ) -> Counter[str]:
     words = json.loads(file.with_suffix(".words.json").read_text())
     pcm = to_pcm(to_signal(read_sound(file, 0)) + to_signal(read_sound(file, 1)))
-    people = enrolled(file, embed) if embed else ()
+    people = voices_of(file, embed) if embed else ()
     pcm = pcm[: len(pcm) // 2] if people else pcm
     speaker = InlineSpeaker(embed) if embed else None
     speaks = np.full(len(pcm), " ")
@@ -104,7 +104,7 @@ def main() -> None:
     vad = silero.build(silero.SileroOptions(), weights("silero-vad"))
     files = sorted(args.folder.glob("*.flac"))
     data: dict[str, object] = {"dialogues": len(files), "scenes each": 2 * len(files)}
-    embed = chosen(None, ())
+    embed = embedder(None, ())
     for name, array, voices in (
         ("without an array", False, None),
         ("with an array", True, None),

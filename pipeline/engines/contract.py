@@ -180,9 +180,9 @@ class Stt(Protocol):
 class PhraseListener(Protocol):
     """A recogniser that can look for given words."""
 
-    def begins_with(self, pcm: Pcm, phrase: str, before: str) -> bool | None:
+    def begins_with(self, pcm: Pcm, phrase: str) -> bool | None:
         """Whether up to some seconds of sound begin with ``phrase``, however a transcript of them
-        would spell it. ``before``: words heard ahead of it. ``None``: it knows no such words."""
+        would spell it. ``None``: it cannot tell, as it knows no such words."""
         ...
 
 

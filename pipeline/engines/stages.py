@@ -77,7 +77,7 @@ class SttStage(Protocol):
 class PhraseStage(Protocol):
     """An ``SttStage`` that can look for given words (``contract.PhraseListener``)."""
 
-    async def begins_with(self, pcm: Pcm, phrase: str, before: str, work: Work) -> bool | None: ...
+    async def begins_with(self, pcm: Pcm, phrase: str, work: Work) -> bool | None: ...
 
 
 @runtime_checkable

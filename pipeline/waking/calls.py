@@ -30,15 +30,9 @@ class Calls:
         farewells = (_farewell(each, names) for each in lexicons if each.farewells)
         self._farewell = re.compile("|".join(farewells) or "(?!)")
 
-    def begins(self, text: str) -> bool:
-        """Whether the text begins with a call."""
-        return self.found(text) is not None
-
-    def found(self, text: str) -> tuple[str, str] | None:
-        """The call that the text begins with, and the words before it."""
-        words = plain_words(text)
-        found = self._find(words, tuning.WORDS_BEFORE_CALL)
-        return found and (found.call, text[: len(text) - len(_after(text, words[: found.first]))])
+    def begins(self, text: str, most_before: int = tuning.WORDS_BEFORE_CALL) -> bool:
+        """Whether the text begins with a call, after at most ``most_before`` other words."""
+        return self._after_call(plain_words(text), most_before) is not None
 
     def without(self, text: str) -> str:
         """The text without the call that it may begin with."""
@@ -75,23 +69,18 @@ class Calls:
         self, words: Sequence[str], most_before: int = tuning.WORDS_BEFORE_CALL
     ) -> list[str] | None:
         """The words after a call, said once or twice; ``None``: there is no call."""
-        found = self._find(words, most_before)
-        if found is None:
+        best: tuple[float, int] | None = None
+        for call in self._calls:
+            for first in range(min(len(words), most_before + 1)):
+                for end in range(first + 1, min(len(words), first + call.words + 2) + 1):
+                    found = call.difference(words[first:end])
+                    if found is not None and (best is None or (found, end) < best):
+                        best = found, end
+        if best is None:
             return None
-        rest = list(words[found.end :])
+        rest = list(words[best[1] :])
         again = self._after_call(rest, 0)
         return rest if again is None else again
-
-    def _find(self, words: Sequence[str], most_before: int) -> _FoundCall | None:
-        """The words most like a call, after at most ``most_before`` others."""
-        found = (
-            _FoundCall(share, end, first, text)
-            for text, call in zip(self.texts, self._calls, strict=True)
-            for first in range(min(len(words), most_before + 1))
-            for end in range(first + 1, min(len(words), first + call.words + 2) + 1)
-            if (share := call.difference(words[first:end])) is not None
-        )
-        return min(found, default=None)
 
 
 def _farewell(lexicon: Lexicon, names: Sequence[str]) -> str:
@@ -111,15 +100,6 @@ def _after(text: str, words: Sequence[str]) -> str:
 
 def _spaced(words: Sequence[str]) -> str:
     return "".join(f"{word} " for word in words)
-
-
-class _FoundCall(NamedTuple):
-    """A ``call`` in the words from ``first`` to ``end``."""
-
-    difference: float
-    end: int
-    first: int
-    call: str
 
 
 class _CallSounds(NamedTuple):

@@ -84,14 +84,10 @@ class FirstWords:
     async def _called(self, text: str, pcm: Pcm, work: Work) -> bool:
         """Whether the sound, transcribed as ``text``, begins with a call. If other words come
         first, or no call is written, the sound decides where the recogniser can tell."""
-        stt = self._context.stages.stt
-        found, before = self._calls.found(text) or ("", "")
-        if found and not before:
+        if self._calls.begins(text, 0):
             return True
-        for call in self._calls.texts:
-            begins = None
-            if isinstance(stt, PhraseStage):
-                begins = await stt.begins_with(pcm, call, before if call == found else "", work)
-            if call == found if begins is None else begins:
-                return True
-        return False
+        stt = self._context.stages.stt
+        if not isinstance(stt, PhraseStage):
+            return self._calls.begins(text)
+        heard = [await stt.begins_with(pcm, call, work) for call in self._calls.texts]
+        return any(heard) or (None in heard and self._calls.begins(text))

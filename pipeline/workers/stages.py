@@ -110,12 +110,10 @@ class WorkerStt(_WorkerStage):
     async def open(self, language: str, partials: bool, work: Work) -> _Utterance:
         return _Utterance(await self._worker.engine.open("open", language, partials, work=work))
 
-    async def begins_with(self, pcm: Pcm, phrase: str, before: str, work: Work) -> bool | None:
+    async def begins_with(self, pcm: Pcm, phrase: str, work: Work) -> bool | None:
         if not self._worker.known.hears_phrases:
             return None
-        begins: bool | None = await self._worker.engine.call(
-            "begins_with", pcm, phrase, before, work=work
-        )
+        begins: bool | None = await self._worker.engine.call("begins_with", pcm, phrase, work=work)
         return begins
 
 

@@ -202,15 +202,15 @@ class PhraseEars(ScriptedStt):
 
     calls = 0
 
-    async def begins_with(self, pcm: Pcm, phrase: str, before: str, work: Work) -> bool | None:
+    async def begins_with(self, pcm: Pcm, phrase: str, work: Work) -> bool | None:
         self.calls += 1
         if self.calls == 1:  # ahead of the first words, to load its network
             assert not pcm.any()
             raise EngineError("it is not ready")
         assert self.tape
         assert phrase == "Hey Reachy"
-        words = self.tape.words_in(pcm)[len(before.split()) :]
-        return words[:2] in (["here", "you"], ["hey", "Reachy"])
+        words = self.tape.words_in(pcm)
+        return words[:2] == ["here", "you"] or words[:3] == ["uh", "hey", "Reachy"]
 
 
 @pytest.mark.parametrize(

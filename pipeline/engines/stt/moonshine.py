@@ -137,10 +137,10 @@ class Moonshine:
         interval_ms = self._options.partial_interval_ms if partials else 0
         return WholeUtterance(lambda pcm: PassResult(self._recogniser.transcribe(pcm)), interval_ms)
 
-    def begins_with(self, pcm: Pcm, phrase: str, before: str) -> bool | None:
+    def begins_with(self, pcm: Pcm, phrase: str) -> bool | None:
         """See ``contract.PhraseListener``. The first call loads the network once more."""
         self._phrases = self._phrases or PhraseEar(self._directory)
-        return self._phrases.begins_with(pcm, phrase, before)
+        return self._phrases.begins_with(pcm, phrase)
 
 
 def build(options: MoonshineOptions, weights: Path | None) -> Moonshine:

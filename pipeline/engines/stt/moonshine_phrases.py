@@ -18,7 +18,7 @@ from pipeline.engines.onnx import model_file, open_session
 
 FREE_NATS, NATS_PER_TOKEN = 4.0, 4.0
 """The least log probability of words that count as heard: minus the first, and minus the second for
-each of their tokens."""
+each of their tokens. ``python -m benchmarks.wake`` measures them."""
 DOUBT_NATS = 8.0
 """Within so much of it, the sound is looked at again from later starts, and the mean decides: the
 likelihood of the right words hardly depends on the start, that of others does."""
@@ -44,29 +44,27 @@ class PhraseEar:
         self._caches = {name: shape for name, shape in inputs if name.startswith("past_key_values")}
         self._tokens = _tokens(model_file(directory, "tokenizer.bin").read_bytes())
 
-    def begins_with(self, pcm: Pcm, phrase: str, before: str) -> bool | None:
-        """Whether up to some seconds of sound (16 kHz) begin with ``phrase``, after the words
-        ``before``; ``None``: there are no tokens for it."""
+    def begins_with(self, pcm: Pcm, phrase: str) -> bool | None:
+        """Whether up to some seconds of sound (16 kHz) begin with ``phrase``; ``None``: there
+        are no tokens for it."""
         texts = [text for form in _forms(phrase) for text in _divided(form, self._tokens)]
         if not texts:
             return None
         least = -FREE_NATS - NATS_PER_TOKEN * min(map(len, texts))
-        first = next(iter(_divided(before, self._tokens)), []) if before else []
-        above = [self._log_probability(pcm, first, texts) - least]
+        above = [self._log_probability(pcm, texts) - least]
         if abs(above[0]) < DOUBT_NATS:
             starts = range(SHIFT_SAMPLES, SHIFTS * SHIFT_SAMPLES + 1, SHIFT_SAMPLES)
-            above += [self._log_probability(pcm[at:], first, texts) - least for at in starts]
+            above += [self._log_probability(pcm[at:], texts) - least for at in starts]
         return sum(above) >= 0
 
-    def _log_probability(self, pcm: Pcm, first: list[int], texts: list[list[int]]) -> float:
-        """Of the likeliest of ``texts`` after the tokens ``first``, in nats."""
+    def _log_probability(self, pcm: Pcm, texts: list[list[int]]) -> float:
+        """Of the likeliest of ``texts``, in nats."""
         sound = to_float(pcm)[None]
         whole = np.ones(sound.shape, np.int64)
         (heard,) = self._encoder.run(None, {"input_values": sound, "attention_mask": whole})
-        begin = len(first)
-        ids = np.zeros((len(texts), begin + max(map(len, texts)) + 1), np.int64)
+        ids = np.zeros((len(texts), max(map(len, texts)) + 1), np.int64)
         for row, text in zip(ids, texts, strict=True):
-            row[: begin + len(text) + 1] = [_BEGIN, *first, *text]
+            row[: len(text) + 1] = [_BEGIN, *text]
         heard = np.repeat(heard, len(texts), axis=0)
         feed = {
             "input_ids": ids,
@@ -79,8 +77,7 @@ class PhraseEar:
         (logits,) = self._decoder.run(["logits"], feed)
         nats = _log_softmax(logits)
         return max(
-            float(nats[row, begin + np.arange(len(text)), text].sum())
-            for row, text in enumerate(texts)
+            float(nats[row, np.arange(len(text)), text].sum()) for row, text in enumerate(texts)
         )
 
 

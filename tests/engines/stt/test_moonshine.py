@@ -16,6 +16,12 @@ from benchmarks.wer import word_errors, words
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
 from pipeline.engines.contract import Transcript
 from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, build
+from pipeline.engines.stt.moonshine_phrases import (
+    FREE_NATS,
+    NATS_PER_TOKEN,
+    SHIFT_SAMPLES,
+    PhraseEar,
+)
 from pipeline.errors import EngineError, WeightsError
 from pipeline.work import Cancelled
 from tests.support.pico import spoken_by_pico
@@ -72,8 +78,8 @@ def test_a_name_is_found_by_its_sound(
     """The transcripts are "Aichi" and "I'm reaching"."""
     pcm = spoken_by_pico(text, "en", pitch=pitch)[: 2 * LISTEN_RATE]
     pcm = np.pad(pcm, (LISTEN_RATE // 5, 2 * LISTEN_RATE - len(pcm)))
-    assert stt.begins_with(pcm, "Hey Reachy", "") == begins
-    assert stt.begins_with(pcm, "ჰეი რობოტო", "") is None, "there are no tokens for it"
+    assert stt.begins_with(pcm, "Hey Reachy") == begins
+    assert stt.begins_with(pcm, "ჰეი რობოტო") is None, "there are no tokens for it"
 
 
 @pytest.mark.parametrize(
@@ -91,6 +97,30 @@ def test_plain_requests_are_understood_as_they_are_heard(
     pcm = np.pad(spoken_by_pico(text, "en"), LISTEN_RATE // 4)
     rule = Phrases("en", read_clock(ROOT / "config" / "languages")["en"])
     assert rule.call(heard(stt, pcm).text, datetime(2026, 11, 28, 13)) == call
+
+
+@pytest.mark.parametrize(
+    ("above_nats", "begins"),
+    [
+        ([9.0], True),
+        ([-9.0], False),
+        ([2.0, -1.0, -3.0, -1.0], False),  # likely only where the first look begins
+        ([-1.0, 2.0, 1.0, 0.0], True),
+    ],
+)
+def test_a_doubtful_phrase_is_looked_for_from_several_starts(
+    stt: Moonshine, monkeypatch: pytest.MonkeyPatch, above_nats: list[float], begins: bool
+) -> None:
+    looks = list[int]()
+
+    def log_probability(ear: PhraseEar, pcm: Pcm, texts: list[list[int]]) -> float:
+        looks.append(len(pcm))
+        least = -FREE_NATS - NATS_PER_TOKEN * min(map(len, texts))
+        return least + above_nats[len(looks) - 1]
+
+    monkeypatch.setattr(PhraseEar, "_log_probability", log_probability)
+    assert stt.begins_with(np.zeros(2 * LISTEN_RATE, np.int16), "Hey Reachy") is begins
+    assert looks == [2 * LISTEN_RATE - n * SHIFT_SAMPLES for n in range(len(above_nats))]
 
 
 def test_the_longest_utterances_come_out_whole(stt: Moonshine) -> None:
