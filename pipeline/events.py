@@ -241,6 +241,7 @@ class ServerCallEnded:
 
 # --- replies -----------------------------------------------------------------------------------
 
+ReplyStatus = Literal["completed", "cancelled", "incomplete", "failed"]
 CancelReason = Literal["turn_detected", "client_cancelled", "resumed", "shutdown"]
 """Why a reply ended early: barge-in, ``response.cancel``, resumed speech, or shutdown."""
 
@@ -360,7 +361,7 @@ class ReplyFinished:
     """A reply has ended; published exactly once for every reply that was started."""
 
     reply_id: str
-    status: Literal["completed", "cancelled", "incomplete", "failed"]
+    status: ReplyStatus
     items: tuple[OutputItem, ...]
     usage: Usage
     reason: CancelReason | Literal["max_output_tokens"] | None = None

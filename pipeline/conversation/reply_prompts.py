@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 
@@ -11,13 +11,21 @@ from pipeline.context import SessionContext
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.prompt import NO_OUTPUT, prompt
 from pipeline.conversation.transcribing import Transcriber
-from pipeline.errors import ReachyVoiceError
+from pipeline.errors import PromptTooLong, ReachyVoiceError
 from pipeline.hearing.recognition import same_words
 from pipeline.items import AudioPart, Item, MessageItem
 from pipeline.messages import Message
 
 SILENCE = Message("user", "(The user has been silent for a while.)")
 """What the model reads in place of the user's words when the idle timeout makes it speak."""
+
+
+@dataclass(slots=True, eq=False)
+class UncommittedSpeech:
+    """The user's words, which may become part of the conversation at any time."""
+
+    part: AudioPart
+    committed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +38,8 @@ class Prompt:
     """Items that replace the conversation."""
     known: frozenset[str] | None = None
     """The ids of the only items of the conversation that count."""
-    uncommitted: Callable[[], AudioPart | None] = lambda: None
-    """Returns the user's words that are not part of the conversation yet."""
+    speech: UncommittedSpeech | None = None
+    """What it answers in addition, until that is part of the conversation."""
     silence: bool = False
     """Whether the user has been silent for a while."""
     error: ReachyVoiceError | None = None
@@ -46,6 +54,14 @@ class ReplyPrompts:
         self._chat = chat
         self._transcriber = transcriber
 
+    def make_room(self, asked: Prompt, problem: PromptTooLong, *, lasting: bool) -> bool:
+        """Shorten a prompt that was too long; if ``lasting``, the conversation itself. False if
+        that cannot help."""
+        if asked.items is None and lasting:
+            return self._chat.make_room(problem)
+        items = self._chat.context if asked.items is None else asked.items
+        return self._chat.shorten(items, problem)
+
     async def render(self, asked: Prompt) -> list[Message]:
         """The messages, once the transcripts that they need are known. Raises ``asked.error``, and
         what the recogniser raises."""
@@ -55,7 +71,8 @@ class ReplyPrompts:
             items = self._chat.shown(await self._transcriber.with_text(asked.items))
             return prompt(asked.instructions or "", items)
         await self._transcriber.settled()
-        messages = self.conversation(asked.uncommitted(), asked.instructions, asked.known)
+        speech = None if asked.speech is None or asked.speech.committed else asked.speech.part
+        messages = self.conversation(speech, asked.instructions, asked.known)
         return [*messages, SILENCE] if asked.silence else messages
 
     def conversation(

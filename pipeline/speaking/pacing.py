@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from pipeline.audio import Pcm
 from pipeline.speaking.clause_queue import ClauseQueue
-from pipeline.speaking.delivery import Clause, Delivery, ReplyPlan
+from pipeline.speaking.delivery import Clause
+from pipeline.speaking.response import Response
 from pipeline.speaking.tuning import FIRST_CHUNK_MS, FIRST_S
 
 
 class Pacer:
-    """Sends words and sound to the delivery of the reply's current response."""
+    """Sends words and sound to the delivery of a reply's current response."""
 
-    def __init__(
-        self,
-        plan: ReplyPlan,
-        delivery: Callable[[], Delivery],
-        free: asyncio.Event,
-        on_sound: Callable[[], None],
-    ) -> None:
-        """``delivery`` returns the current delivery; ``free`` is set while the reply is not held;
-        ``on_sound`` is called before each message of an answer's sound."""
-        self._delivery = delivery
-        self._plan = plan
-        self._on_sound = on_sound
+    def __init__(self, response: Response, free: asyncio.Event) -> None:
+        """``free`` is set while the reply is not held."""
+        self._response = response
+        self._plan = response.plan
         self._free = free
 
     async def run(self, queue: ClauseQueue) -> None:
@@ -34,21 +27,21 @@ class Pacer:
             if isinstance(piece, Clause):
                 await self._free.wait()
                 if queue.leave(piece) and not piece.left_out:
-                    self._delivery().say(piece)
+                    self._response.delivery.say(piece)
                 continue
             for number, message in enumerate(self._messages(piece)):
                 await self._wait_until_due(message)
                 if number == 0 and not queue.leave(piece):
                     break
-                self._on_sound()
-                self._delivery().speak(message, _now())
+                self._response.mark("first_audio")
+                self._response.delivery.speak(message, _now())
         await self._free.wait()
 
     async def speak(self, pcm: Pcm) -> None:
         """Send sound of a notice."""
         for message in self._messages(pcm):
             await self._wait_until_due(message)
-            self._delivery().speak(message, _now())
+            self._response.delivery.speak(message, _now())
 
     def _messages(self, pcm: Pcm) -> Iterator[Pcm]:
         """``pcm`` in messages, short ones while the lead is short. Send each before taking the
@@ -56,7 +49,7 @@ class Pacer:
         start = 0
         while start < len(pcm):
             chunk_ms = self._plan.settings.chunk_ms
-            if self._plan.lead and self._delivery().playback.sent_seconds < FIRST_S:
+            if self._plan.lead and self._response.delivery.playback.sent_seconds < FIRST_S:
                 chunk_ms = min(chunk_ms, FIRST_CHUNK_MS)
             end = start + self._plan.config.output_format.rate * chunk_ms // 1000
             yield pcm[start:end]
@@ -66,7 +59,7 @@ class Pacer:
         """Wait until the player needs it, and until the reply is no longer held."""
         if self._plan.lead:
             seconds = len(message) / self._plan.config.output_format.rate
-            delay = self._delivery().playback.delay(seconds, self._plan.lead, _now())
+            delay = self._response.delivery.playback.delay(seconds, self._plan.lead, _now())
             if delay:
                 await asyncio.sleep(delay)
         await self._free.wait()

@@ -7,23 +7,31 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from pipeline.bus import Published
 from pipeline.commands import ResponseOptions
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import BARELY_HEARD_S, Chat
 from pipeline.conversation.item_editor import ItemEditor
 from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.conversation.prompt import prompt
-from pipeline.conversation.reply_prompts import Prompt, ReplyPrompts, ask_the_same, awaits_an_answer
+from pipeline.conversation.reply_prompts import (
+    Prompt,
+    ReplyPrompts,
+    UncommittedSpeech,
+    ask_the_same,
+    awaits_an_answer,
+)
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.engines.stages import ConversationStage
-from pipeline.errors import PromptTooLong, ReachyVoiceError
-from pipeline.events import CancelReason
+from pipeline.errors import ReachyVoiceError
+from pipeline.events import CancelReason, ReplyFinished
 from pipeline.hearing.arrivals import Arrivals
 from pipeline.items import AudioPart, MessageItem
 from pipeline.speaking.delivery import KnownWords, ReplyPlan, plan_reply
 from pipeline.speaking.hold import Hold
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.reply import Reply
+from pipeline.speaking.response import Response
 from pipeline.work import Work
 
 MAX_RUNNING = 8
@@ -81,9 +89,10 @@ class Replies:
         """Called after each reply."""
         self.on_gap: Callable[[], None] = lambda: None
         """Called when an answer could begin and none is pending."""
-        self._replies: dict[str, Reply] = {}
+        self._replies: list[Reply] = []
         self._ended_ids: deque[str] = deque(maxlen=MAX_OVER)
         """The ids of the latest responses that are over."""
+        context.bus.tap(self._note)
         self._ramp = Ramp()
         self._answers = 0
         """Number of answers given."""
@@ -96,10 +105,14 @@ class Replies:
     @property
     def speaking(self) -> Reply | None:
         """The reply that owns the loudspeaker, if one is being given."""
-        for reply in self._replies.values():
-            if reply.plan.in_conversation and reply.status == "active":
+        for reply in self._replies:
+            if reply.plan.in_conversation and reply.response.state == "active":
                 return reply
         return None
+
+    def _note(self, published: Published) -> None:
+        if isinstance(published.event, ReplyFinished):
+            self._ended_ids.append(published.event.reply_id)
 
     @property
     def idle(self) -> bool:
@@ -109,7 +122,7 @@ class Replies:
     @property
     def unheard_s(self) -> float:
         """Seconds of the newest answer that were sent and are not heard yet."""
-        return self._latest.unheard_s if self._latest else 0.0
+        return self._latest.response.unheard_s if self._latest else 0.0
 
     @property
     def full(self) -> bool:
@@ -118,16 +131,12 @@ class Replies:
 
     # -- answering the user
 
-    def speculate(
-        self, uncommitted: Callable[[], AudioPart | None], work: Work, since: float
-    ) -> Reply | None:
-        """Begin a reply behind a shut gate; ``None`` if another reply is being given.
-
-        ``uncommitted``: words that it answers in addition, until they are part of the conversation.
+    def speculate(self, speech: UncommittedSpeech, work: Work, since: float) -> Reply | None:
+        """Begin a reply to ``speech`` behind a shut gate; ``None`` if another reply is being given.
         ``since``: end of speech, in the loop's time."""
         if self.speaking:
             return None
-        return self._start_to_speech(Prompt(uncommitted=uncommitted), work, since)
+        return self._start_to_speech(Prompt(speech=speech), work, since)
 
     def answer(
         self, reply: Reply | None, work: Work, since: float, error: ReachyVoiceError | None
@@ -227,7 +236,7 @@ class Replies:
             return False
         plan = reply.plan
         now = replace(self._plan(ResponseOptions()), reply_id=plan.reply_id, item_id=plan.item_id)
-        if reply.broken or now != plan:
+        if reply.response.state != "waiting" or now != plan:
             return False
         return reply.messages is None or ask_the_same(reply.messages, self._prompts.conversation())
 
@@ -250,7 +259,8 @@ class Replies:
     def audible(self, just_begun: bool = False) -> bool:
         """Whether an answer is being heard; ``just_begun``: even if hardly any of it was heard."""
         answer = self._heard_now
-        return answer is not None and answer.audible(0.0 if just_begun else BARELY_HEARD_S)
+        least_s = 0.0 if just_begun else BARELY_HEARD_S
+        return answer is not None and answer.response.audible(least_s)
 
     @property
     def is_retry(self) -> bool:
@@ -261,12 +271,13 @@ class Replies:
         """Send no more of the answer being heard until the hold is released; ``None`` if no answer
         is being heard."""
         answer = self._heard_now
-        return answer.hold() if answer and answer.audible(0.0) else None
+        return answer.hold() if answer and answer.response.audible(0.0) else None
 
     @property
     def latest_words(self) -> str:
         """The latest words spoken of the answer that speech would interrupt."""
-        return self._heard_now.delivery.spoken_lately if self._heard_now else ""
+        answer = self._heard_now
+        return answer.response.delivery.spoken_lately if answer else ""
 
     @property
     def asks(self) -> bool:
@@ -284,17 +295,17 @@ class Replies:
 
         Returns the answer that was cut off in the middle, for ``resume``."""
         latest = self._latest
-        unfinished = latest if latest and latest.audible(BARELY_HEARD_S) else None
+        unfinished = latest if latest and latest.response.audible(BARELY_HEARD_S) else None
         detection = self._context.config.turn_detection
         ours = detection is not None and detection.create_response
-        if ours and latest and latest is not self._retry and latest.barely_heard:
+        if ours and latest and latest is not self._retry and latest.response.barely_heard:
             if latest.plan.words:
                 unfinished = latest
             else:
-                self._pending = _Pending(latest.began_at, self._latest_options, again=True)
+                self._pending = _Pending(latest.response.began_at, self._latest_options, again=True)
         if latest:
             self.stop_playing(latest.plan.reply_id)
-        for reply in list(self._replies.values()):
+        for reply in list(self._replies):
             if reply.plan.in_conversation:
                 self._cancel(reply, "turn_detected")
         return unfinished
@@ -302,11 +313,11 @@ class Replies:
     def stop_playing(self, reply_id: str | None, least_s: float = 0.0) -> None:
         """No more is played of a reply that was sent; the conversation keeps what was heard, unless
         only ``least_s`` seconds are not."""
-        latest = self._latest
-        if latest is None or latest.plan.reply_id != reply_id or latest.status != "finished":
+        response = self._latest.response if self._latest else None
+        if response is None or response.plan.reply_id != reply_id or not response.is_over:
             return
-        if not latest.cancelled and latest.unheard_s > least_s:
-            if message := latest.heard_message:
+        if response.state != "cancelled" and response.unheard_s > least_s:
+            if message := response.heard_message:
                 self._editor.update(message)
             self._latest = None
 
@@ -316,7 +327,7 @@ class Replies:
         in the loop's time."""
         item = self._chat.get(own) if (own := answer.plan.item_id) in self._chat else None
         text = item.text if isinstance(item, MessageItem) else ""
-        playback = answer.delivery.playback
+        playback = answer.response.delivery.playback
         deleted = item is None and playback.sent_seconds > 0
         rest = "" if deleted or self.speaking else answer.unsaid(text)
         if not rest.strip():
@@ -334,8 +345,9 @@ class Replies:
     def cancel(self, reply_id: str | None) -> bool:
         """The client cancels a reply; ``None``: the one being given, and another that it has asked
         for meanwhile. False if the reply is not active."""
-        reply = self._replies.get(reply_id) if reply_id else self.speaking
-        if reply is None or reply.status != "active":
+        replies = [reply for reply in self._replies if reply.plan.reply_id == reply_id]
+        reply = next(iter(replies), None) if reply_id else self.speaking
+        if reply is None or reply.response.state != "active":
             return False
         if reply_id is None and self._pending and self._pending.asked:
             self._pending = None
@@ -349,21 +361,21 @@ class Replies:
     def truncate(self, item_id: str, heard_s: float) -> bool:
         """Apply ``conversation.item.truncate`` to an answer that is still being given; False if it
         has ended. Raises ``TooShort``."""
-        replies = (reply for reply in self._replies.values() if reply.plan.in_conversation)
-        if any(reply.delivery.truncate(item_id, heard_s) for reply in replies):
+        replies = (reply for reply in self._replies if reply.plan.in_conversation)
+        if any(reply.response.delivery.truncate(item_id, heard_s) for reply in replies):
             return True
         latest = self._latest
-        if latest and latest.plan.item_id == item_id and heard_s <= latest.sent_s:
+        if latest and latest.plan.item_id == item_id and heard_s <= latest.response.sent_s:
             self._latest = None  # the client plays no more of it
         return False
 
     def close(self) -> None:
-        for reply in list(self._replies.values()):
+        for reply in list(self._replies):
             self._cancel(reply, "shutdown")
 
     def _cancel(self, reply: Reply, reason: CancelReason) -> None:
         """End a reply early; the conversation keeps what was heard of it."""
-        message = reply.heard_message
+        message = reply.response.heard_message
         reply.cancel(reason)
         if message and reply.plan.in_conversation:
             self._editor.update(message)
@@ -397,7 +409,7 @@ class Replies:
         """Begin a reply to known words behind a shut gate."""
         options = options or ResponseOptions()
         reply = self._start(options, self._plan(options), prompt, work, since)
-        reply.mark("transcript")
+        reply.response.mark("transcript")
         return reply
 
     def _start(
@@ -412,37 +424,15 @@ class Replies:
         self._warm_up.reply_began()
         own = options.in_conversation and options.input is None
         conversation = self._conversation if own else LastingConversation(self._context.stages)
+        editor = self._editor if options.in_conversation else None
+        response = Response(self._context, plan, editor, began_at)
         reply = Reply(
-            self._context,
-            plan,
-            lambda: self._prompts.render(prompt),
-            conversation,
-            self._editor if options.in_conversation else None,
-            work=work,
-            make_room=lambda problem: self._make_room(reply, options, problem),
-            next_plan=lambda: self._next_plan(reply),
-            began_at=began_at,
-            ramp=self._ramp,
+            self._context, response, self._prompts, prompt, conversation, work, self._ramp
         )
-        self._replies[plan.reply_id] = reply
+        self._replies.append(reply)
         self.quiet.clear()
         self._context.tasks.create_task(self._run(reply, None if own else conversation))
         return reply
-
-    def _make_room(self, reply: Reply, options: ResponseOptions, problem: PromptTooLong) -> bool:
-        """Shorten a reply's prompt. Only an answer that will be given may drop items for good."""
-        if options.in_conversation and options.input is None and reply.confirmed:
-            return self._chat.make_room(problem)
-        items = self._prompts.input_items(options)
-        return self._chat.shorten(self._chat.context if items is None else items, problem)
-
-    def _next_plan(self, reply: Reply) -> ReplyPlan:
-        """The same reply's next response, now that its first one is over."""
-        self._ended_ids.append(self._replies.pop(reply.plan.reply_id).plan.reply_id)
-        new_id = self._context.new_id
-        plan = replace(reply.plan, reply_id=new_id("resp"), item_id=new_id("item"), filler="")
-        self._replies[plan.reply_id] = reply
-        return plan
 
     def _plan(self, options: ResponseOptions) -> ReplyPlan:
         return plan_reply(self._context, options, self._answers, self._arrivals.jitter_s)
@@ -453,7 +443,7 @@ class Replies:
             if options.input is None:
                 self._pending = None
         last = self._chat.answered_id if reply.plan.announces else self._chat.last_id
-        reply.delivery.follows = last or Chat.ROOT
+        reply.response.delivery.follows = last or Chat.ROOT
         reply.confirm()
         self._answers += options.in_conversation
 
@@ -466,9 +456,8 @@ class Replies:
             self._forget(reply)
 
     def _forget(self, reply: Reply) -> None:
-        if self._replies.pop(reply.plan.reply_id, None):
-            if reply.confirmed:
-                self._ended_ids.append(reply.plan.reply_id)
+        if reply in self._replies:
+            self._replies.remove(reply)
             if not self._replies:
                 self.quiet.set()
             self.answer_pending()

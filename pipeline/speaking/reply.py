@@ -1,9 +1,9 @@
 """A reply: one object, one TaskGroup of think, speak and play, and one way to end it early.
 
-    prompt -> words (LLM) -> TextAhead -> clauses (TTS) -> ClauseQueue -> pacing (gate) -> delivery
+    prompt -> words (LLM) -> TextAhead -> clauses (TTS) -> ClauseQueue -> pacing (gate) -> response
 
 Both queues are bounded, so a shut gate or a slow listener holds back everything behind it. A reply
-reaches the bus only through its delivery; ``cancel`` revokes that first, so nothing stale can be
+reaches the bus only through its response; ``cancel`` revokes that first, so nothing stale can be
 heard. A speculative reply is the same object with its gate shut. A call leaves as soon as it is
 complete, ahead of the speech that is still being paced out.
 """
@@ -13,37 +13,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
 
 from pipeline.context import SessionContext
-from pipeline.conversation.chat import TALKED_OVER_S
-from pipeline.conversation.item_editor import ItemEditor
+from pipeline.conversation.reply_prompts import Prompt, ReplyPrompts
 from pipeline.engines.stages import ConversationStage, TtsStage
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
-from pipeline.events import (
-    CancelReason,
-    ClauseFault,
-    FaultKind,
-    ReplyFinished,
-    ReplyHeld,
-    ReplyStarted,
-    ReplyWentOn,
-    SilentAnswer,
-    Timeline,
-)
-from pipeline.items import MessageItem
+from pipeline.events import CancelReason, ClauseFault, FaultKind, ReplyStatus
 from pipeline.messages import Message, SpeechRequest
 from pipeline.speaking.apology import notice
 from pipeline.speaking.chunker import SpeechChunker
 from pipeline.speaking.clause_queue import ClauseQueue
 from pipeline.speaking.clause_speech import ClauseSpeech
-from pipeline.speaking.delivery import Delivery, ReplyPlan
+from pipeline.speaking.delivery import ReplyPlan
 from pipeline.speaking.hold import Hold, Holds
 from pipeline.speaking.pacing import Pacer
 from pipeline.speaking.ramp import Ramp
+from pipeline.speaking.response import Response
 from pipeline.speaking.text_ahead import TextAhead
-from pipeline.speaking.tuning import ANTICIPATED_LETTERS, LONG_WAIT_S, NEARLY_HEARD_S
+from pipeline.speaking.tuning import ANTICIPATED_LETTERS, LONG_WAIT_S
 from pipeline.speaking.words import NOTHING_HEARD, ModelAnswer, Recital, Words
 from pipeline.spoken.language import language_of, language_of_talk
 from pipeline.spoken.length import spoken_letters
@@ -54,11 +42,6 @@ _SENTENCE_END = re.compile(r"[.!?…]+(?=\s)|[。！？]")
 
 log = logging.getLogger("reachy_voice.reply")
 
-Status = Literal["completed", "cancelled", "incomplete", "failed"]
-
-PromptSource = Callable[[], Awaitable[Sequence[Message]]]
-"""Returns the prompt, waiting for transcripts if needed. Called again after ``make_room``."""
-
 
 class Reply:
     """One answer. ``run`` it as a task; ``confirm`` opens the gate; ``cancel`` ends it."""
@@ -66,71 +49,54 @@ class Reply:
     def __init__(
         self,
         context: SessionContext,
-        plan: ReplyPlan,
-        prompt: PromptSource,
+        response: Response,
+        prompts: ReplyPrompts,
+        prompt: Prompt,
         conversation: ConversationStage,
-        editor: ItemEditor | None,
-        *,
         work: Work,
-        make_room: Callable[[PromptTooLong], bool],
-        next_plan: Callable[[], ReplyPlan],
-        began_at: float,
-        ramp: Ramp | None = None,
+        ramp: Ramp,
     ) -> None:
-        """``editor``: of the conversation that the answer belongs to, if any. ``make_room``
-        shortens a prompt that is too long; ``next_plan``: called if the answer continues in a
-        second response; ``began_at``: when the user's speech ended, in the loop's time; ``ramp``:
-        what is known about the voice's speed."""
+        """``prompt`` is rendered by ``prompts``, anew after each time that it was too long.
+        ``ramp``: what is known about the voice's speed."""
+        self.response = response
         self.work = work
-        self.began_at = began_at
-        self.broken = False
-        """Whether an engine has failed; published once the gate opens."""
-        self.failed = False
-        """Whether it has ended with status ``failed``."""
         self.messages: list[Message] | None = None
         """The prompt that it answers, once it is known."""
-        self._prompt = prompt
         self._context = context
+        self._prompts = prompts
+        self._prompt = prompt
         self._stages = context.stages
         self._tts = context.stages.tts
         self._release: Callable[[], None] | None = None
         self._equipped = asyncio.Event()
         """Set when the engines are leased."""
-        self._editor = editor
-        self._make_room = make_room
-        self._next_plan = next_plan
         self._gate = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._ramp = ramp or Ramp()
-        self._marks: dict[str, float] = {}
+        self._ramp = ramp
+        plan = response.plan
         self._chunker = SpeechChunker(plan.config.language)
-        self._text = TextAhead(self._chunker, self._ramp)
+        self._text = TextAhead(self._chunker, ramp)
         rate = plan.config.output_format.rate
-        self._clauses = ClauseQueue(rate, lambda: self.mark("first_clause"))
+        self._clauses = ClauseQueue(rate, lambda: response.mark("first_clause"))
         self._speech = ClauseSpeech(
-            plan, self._text, self._clauses, self._ramp, work, self._publish_fault
+            plan, self._text, self._clauses, ramp, work, self._publish_fault
         )
-        self.words = self._words(plan, conversation)
-        self._holds = Holds(self._publish_hold)
-        self._pacer = Pacer(
-            plan, lambda: self.delivery, self._holds.free, lambda: self.mark("first_audio")
-        )
-        self._respond(plan)
+        self.words = self._words(conversation)
+        self._holds = Holds(response.publish_hold)
+        self._pacer = Pacer(response, self._holds.free)
 
-    def _words(self, plan: ReplyPlan, conversation: ConversationStage) -> Words:
-        ahead = plan, self._text, self._clauses, self.mark
-        if plan.notice:
+    def _words(self, conversation: ConversationStage) -> Words:
+        ahead = self.plan, self._text, self._clauses, self.response.mark
+        if self.plan.notice:
             return Words(*ahead)
-        if plan.words:
+        if self.plan.words:
             return Recital(*ahead)
         return ModelAnswer(conversation, self.work, *ahead)
 
-    def _respond(self, plan: ReplyPlan) -> None:
-        """Give the response of ``plan`` from now on."""
-        self.plan = plan
-        self.status: Literal["waiting", "active", "finished"] = "waiting"
-        self.delivery = Delivery(self._context, plan, self._editor)
-        self._text.taken_text = ""
+    @property
+    def plan(self) -> ReplyPlan:
+        """That of the current response."""
+        return self.response.plan
 
     # -- life
 
@@ -161,20 +127,21 @@ class Reply:
         except* Exception:
             log.exception("A reply failed")
             error = "Internal error; see the server's log"
-        self.broken = error is not None
+        if error and self.response.state == "waiting":
+            self.response.state = "broken"
         if self.cancelled:  # swallowed by a TaskGroup that failed at the same moment
             return
         words = self.words
         words.prompt_read.set()
         await self._gate.wait()
-        if not error and not self.delivery.playback.sent_seconds:
+        if not error and not self.response.sent_s:
             words.unheard()
         if words.silent and not words.cut_short:  # otherwise the status says that it was cut
             error = error or NOTHING_HEARD
         if (words.silent or (error and not stopped)) and not self.plan.announces:
             notices = self.plan.settings.notices_in(self._language)
             await self._say_notice(notices.apology, notices.language, self._stages.notices)
-        ending: Status = "incomplete" if words.cut_short else "completed"
+        ending: ReplyStatus = "incomplete" if words.cut_short else "completed"
         self._finish("failed" if error else ending, error=error)
 
     async def _bridge(self) -> None:
@@ -185,16 +152,14 @@ class Reply:
             if self.words.prompt_read.is_set():
                 return
             self.words.time_passed()
-            if not self.delivery.playback.sent_seconds:
+            if not self.response.sent_s:
                 language = self.plan.settings.notices_in(self._language).language
                 await self._say_notice(self.plan.filler, language, self._tts)
             if self.cancelled:
                 return
             self._finish("completed")
-            follows = self.delivery.follows
-            self._respond(self._next_plan())
-            self.delivery.follows = follows
-            self._begin()
+            self._text.taken_text = ""
+            self.response.renew()
 
     async def _notify(self) -> None:
         await self._gate.wait()
@@ -212,9 +177,9 @@ class Reply:
         pcm = await notice(request, config.output_format.rate, tts, self.work)
         if not len(pcm):
             return
-        self.delivery.notify(sentence)
+        self.response.delivery.notify(sentence)
         await self._pacer.speak(pcm)
-        self.delivery.end_notice()
+        self.response.delivery.end_notice()
 
     def _let_go(self) -> None:
         if self._release:
@@ -230,11 +195,11 @@ class Reply:
 
     def confirm(self) -> None:
         """Open the gate: the turn is over, and this is the answer."""
-        if self.status != "waiting":
+        if self.confirmed or self.response.is_over:
             return
         self.work.promote(Priority.CONFIRMED)
-        self.mark("endpoint")
-        self._begin()
+        self.response.mark("endpoint")
+        self.response.begin()
         self._gate.set()
         self._speech.confirm()
 
@@ -243,12 +208,7 @@ class Reply:
         return self._holds.add()
 
     def _publish_fault(self, kind: FaultKind, take: int, left_out: bool) -> None:
-        self.delivery.publish(ClauseFault(self.plan.reply_id, kind, take, left_out))
-
-    def _publish_hold(self, is_held: bool) -> None:
-        if not self.cancelled:
-            reply_id = self.plan.reply_id
-            self._context.bus.publish(ReplyHeld(reply_id) if is_held else ReplyWentOn(reply_id))
+        self.response.delivery.publish(ClauseFault(self.plan.reply_id, kind, take, left_out))
 
     @property
     def confirmed(self) -> bool:
@@ -257,57 +217,22 @@ class Reply:
 
     def cancel(self, reason: CancelReason) -> None:
         """End it now. After this call only its closing events are published."""
-        if self.status == "finished":
+        if self.response.is_over:
             return
-        self.delivery.revoke()
+        self.response.delivery.revoke()
         self.work.cancel()
         if self._task:
             self._task.cancel()
-        if self.status == "active":
-            self._finish("cancelled", reason=reason)
-        self.status = "finished"
+        self._finish("cancelled", reason=reason)
 
     @property
     def cancelled(self) -> bool:
         return self.work.cancelled
 
     @property
-    def sent_s(self) -> float:
-        """Seconds of audio sent."""
-        return self.delivery.playback.sent_seconds
-
-    @property
-    def unheard_s(self) -> float:
-        """Seconds of sent audio that the listener has not heard yet."""
-        return self.sent_s - self.delivery.playback.heard_seconds(self._now())
-
-    @property
-    def heard_message(self) -> MessageItem | None:
-        """What its message would be if it were interrupted now: cut to what was heard."""
-        return self.delivery.heard_message(self._now())
-
-    @property
-    def barely_heard(self) -> bool:
-        """Whether it is still being sent or played, with so little of it heard that it does not
-        count."""
-        is_under_way = self.status == "active" or (self.unheard_s > 0 and not self.cancelled)
-        if not is_under_way or self.delivery.has_call:
-            return False
-        seconds = self.delivery.playback.heard_seconds(self._now())
-        return not self.delivery.has_text and seconds <= TALKED_OVER_S
-
-    def audible(self, since_s: float) -> bool:
-        """Whether the listener hears it, has heard more than ``since_s`` seconds of it, and it is
-        not about to end."""
-        heard_s = self.delivery.playback.heard_seconds(self._now())
-        if self.cancelled or self.plan.config.modality == "text" or heard_s <= since_s:
-            return False
-        return self.status == "active" or self.unheard_s > NEARLY_HEARD_S
-
-    @property
     def asks(self) -> bool:
         """Whether it ends with a question that the listener has heard except for its last words."""
-        message = self.heard_message
+        message = self.response.heard_message
         rest = self.unsaid(message.text).strip() if message and self.words.complete else ""
         return asks(rest) and spoken_letters(rest) <= ANTICIPATED_LETTERS
 
@@ -325,7 +250,7 @@ class Reply:
     async def _think(self) -> None:
         crashed = False
         while True:
-            messages = self.messages = list(await self._prompt())
+            messages = self.messages = await self._prompts.render(self._prompt)
             if not self._release:
                 await self._equip()
             self._find_language(messages)
@@ -333,7 +258,9 @@ class Reply:
                 await self.words.write(messages, self._chunker.language)
                 break
             except PromptTooLong as problem:
-                if not self._make_room(problem):
+                # Only an answer that will be given may drop items for good.
+                lasting = self.plan.in_conversation and self.confirmed
+                if not self._prompts.make_room(self._prompt, problem, lasting=lasting):
                     raise
                 # The prompt may wait for a transcript, which may wait for a lease.
                 self._let_go()
@@ -363,7 +290,7 @@ class Reply:
         after_ms = self.plan.settings.filler.after_ms
         bridges = bool(self.plan.filler) and self._stages.llm.may_load
         if after_ms is not None and not (bridges and after_ms >= LONG_WAIT_S * 1000):
-            await self.words.pass_the_time(self.began_at + after_ms / 1000)
+            await self.words.pass_the_time(self.response.began_at + after_ms / 1000)
         if not bridges:
             return
         try:
@@ -378,7 +305,7 @@ class Reply:
 
     def _buffered_s(self) -> float:
         """Seconds of speech made that the listener has not heard yet."""
-        return self._clauses.made_s - self.delivery.playback.heard_seconds(self._now())
+        return self._clauses.made_s - self.response.heard_s
 
     async def _send(self) -> None:
         await self._gate.wait()
@@ -389,48 +316,13 @@ class Reply:
         await self._gate.wait()
         while (call := await self.words.next_call()) is not None:
             words = self.words.output or self._text.all
-            self.delivery.call(call, after_words=bool(words.strip()))
-
-    # -- beginning and end
-
-    def _begin(self) -> None:
-        if self.status == "waiting":
-            self.status, plan = "active", self.plan
-            self.delivery.publish(
-                ReplyStarted(
-                    plan.reply_id,
-                    plan.config.modality,
-                    plan.in_conversation,
-                    plan.config.voice,
-                    plan.config.output_format,
-                    plan.sampling.max_tokens,
-                    plan.metadata,
-                    plan.words.continues if plan.words else "",
-                    plan.announces,
-                )
-            )
+            self.response.delivery.call(call, after_words=bool(words.strip()))
 
     def _finish(
-        self, status: Status, *, reason: CancelReason | None = None, error: str | None = None
+        self, status: ReplyStatus, *, reason: CancelReason | None = None, error: str | None = None
     ) -> None:
-        """Publish the closing events, once, even if the delivery was revoked."""
-        if self.status != "active":
-            return
-        self.status = "finished"
-        self.failed = status == "failed"
-        items = self.delivery.close("completed" if status == "completed" else "incomplete")
-        reply_id, words, publish = self.plan.reply_id, self.words, self._context.bus.publish
-        if outcome := words.silence:
-            publish(SilentAnswer(reply_id, outcome))
-        moments = {stage: (at - self.began_at) * 1000 for stage, at in self._marks.items()}
-        publish(Timeline(reply_id, **moments))
-        why = "max_output_tokens" if status == "incomplete" else reason
         spent_s = self.work.engine_seconds
-        publish(ReplyFinished(reply_id, status, items, words.usage, why, error, spent_s))
-
-    def mark(self, stage: str) -> None:
-        """Note when a stage was first reached, for the timeline."""
-        self._marks.setdefault(stage, self._now())
+        self.response.finish(status, self.words, spent_s, reason=reason, error=error)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

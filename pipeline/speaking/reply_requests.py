@@ -27,7 +27,11 @@ class ReplyRequests:
     def create(self, command: CreateResponse) -> None:
         options, refuse = command.options, self._context.refuse
         active = self._replies.speaking if options.in_conversation else None
-        if active and options.input is None and (active.delivery.has_call or active.plan.announces):
+        if (
+            active
+            and options.input is None
+            and (active.response.delivery.has_call or active.plan.announces)
+        ):
             # The client answers a call while the words before it are still being said; or it does
             # not know that something is being announced.
             now = asyncio.get_running_loop().time()

@@ -17,6 +17,7 @@ from functools import partial
 
 from pipeline.audio import LISTEN_RATE, ms_of
 from pipeline.context import SessionContext
+from pipeline.conversation.reply_prompts import UncommittedSpeech
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.engines.contract import Transcript
 from pipeline.engines.word_scale import scale_of
@@ -86,14 +87,9 @@ class Attempts:
 
     def _speculate(self, speech: AudioPart, work: Work, since: float) -> SpeculativeReply | None:
         """Begin a gated reply to ``speech``; ``None`` if another reply is being given."""
-
-        def uncommitted() -> AudioPart | None:
-            return None if speculative and speculative.committed else speech
-
-        speculative: SpeculativeReply | None = None
+        uncommitted = UncommittedSpeech(speech)
         reply = self._replies.speculate(uncommitted, work, since)
-        speculative = SpeculativeReply(speech, reply) if reply else None
-        return speculative
+        return SpeculativeReply(uncommitted, reply) if reply else None
 
     def _discard_speculative(self, utterance: TurnSpeech) -> None:
         speculative, utterance.speculative = utterance.speculative, None
@@ -244,7 +240,7 @@ class Attempts:
         speculative, wants_answer = utterance.speculative, utterance.turn.wants_answer
         if speculative and wants_answer and speculative.answers(attempt.speech):
             attempt.speculative, utterance.speculative = speculative, None
-            speculative.reply.began_at = attempt.paused_at
+            speculative.reply.response.began_at = attempt.paused_at
         self._discard_speculative(utterance)
 
     def _answer(self, turn: Turn, attempt: Attempt) -> None:

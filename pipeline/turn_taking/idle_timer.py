@@ -45,8 +45,8 @@ class IdleTimer:
             self.stop()
 
     def _reply_ended(self, reply: Reply) -> None:
-        if reply.plan.in_conversation and reply.confirmed and not reply.failed:
-            self._count(reply.unheard_s)
+        if reply.plan.in_conversation and reply.confirmed and reply.response.state != "failed":
+            self._count(reply.response.unheard_s)
 
     def restart(self) -> None:
         """Restart a running timer: the client has changed the timeout."""

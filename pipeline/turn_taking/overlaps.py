@@ -40,7 +40,7 @@ class Overlaps:
         if reply is None or heard is None:
             return False
         speech_ms = ms_of(turn.speech_end - turn.onset)
-        answer = reply.delivery.spoken_lately, reply.asks
+        answer = reply.response.delivery.spoken_lately, reply.asks
         doubted = heard.doubt.text if heard.doubt else ""
         if self._judge(utterance, speech_ms, True, doubted, *answer) == "command":
             return False

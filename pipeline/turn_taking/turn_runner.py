@@ -299,7 +299,7 @@ class TurnRunner:
                 attempt.news.set()
             case Do.COMMIT:
                 if attempt.speculative:
-                    attempt.speculative.committed = True
+                    attempt.speculative.speech.committed = True
                 item_id = utterance.turn.item_id
                 self._transcriber.commit(item_id, utterance.recognition, attempt.words)
             case Do.ANSWER:

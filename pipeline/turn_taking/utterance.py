@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
+from pipeline.conversation.reply_prompts import UncommittedSpeech
 from pipeline.engines.contract import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.plausibility import NO_SCORES, Segment
@@ -24,10 +25,8 @@ Words = Transcript | ReachyVoiceError
 class SpeculativeReply:
     """A reply, behind a shut gate, to words that may be the whole turn."""
 
-    speech: AudioPart
+    speech: UncommittedSpeech
     reply: Reply
-    committed: bool = False
-    """Whether the words are part of the conversation."""
     late: bool = False
     """Whether the language model takes too long to read the words."""
 
@@ -42,8 +41,9 @@ class SpeculativeReply:
 
     def answers(self, speech: AudioPart) -> bool:
         """Whether it answers these words of this speaker, apart from case and punctuation."""
-        same = same_words(speech.transcript or "", self.speech.transcript or "")
-        return same and speech.speaker == self.speech.speaker
+        own = self.speech.part
+        same = same_words(speech.transcript or "", own.transcript or "")
+        return same and speech.speaker == own.speaker
 
 
 @dataclass(slots=True, eq=False)

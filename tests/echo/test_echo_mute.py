@@ -150,13 +150,13 @@ async def test_an_out_of_band_response_is_not_played(cancel: bool) -> None:
         await played.do(commands.CreateResponse())
         await played.hear(3.0)
         before_s = ahead_s(path)
-        aside = commands.CreateResponse(options=commands.ResponseOptions(in_conversation=False))
-        await played.do(aside)
+        options = commands.ResponseOptions(in_conversation=False)
+        await played.do(commands.CreateResponse(options=options))
         await asyncio.sleep(0)
         if cancel:
             running = played.session._replies._replies
-            (aside_id,) = (key for key, r in running.items() if not r.plan.in_conversation)
-            await played.do(commands.CancelResponse(response_id=aside_id))
+            (aside,) = (reply for reply in running if not reply.plan.in_conversation)
+            await played.do(commands.CancelResponse(response_id=aside.plan.reply_id))
         await played.hear(0.5)
         assert ahead_s(path) == pytest.approx(before_s, abs=0.1)
 

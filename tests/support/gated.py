@@ -11,13 +11,19 @@ from pipeline.audio import AudioFormat
 from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
 from pipeline.context import SessionContext
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.item_editor import ItemEditor
+from pipeline.conversation.reply_prompts import Prompt, ReplyPrompts
+from pipeline.conversation.transcribing import Transcriber
 from pipeline.engines.stages import KeptVoice, Stages, TtsStage
 from pipeline.events import Event
-from pipeline.messages import Message, Sampling
+from pipeline.messages import Sampling
 from pipeline.settings import SessionSettings
 from pipeline.speaking.delivery import ReplyPlan
 from pipeline.speaking.playback import Lead
+from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.reply import Reply
+from pipeline.speaking.response import Response
 from pipeline.work import Priority, Work
 from reachy_voice.testing import LevelVad, ScriptedLlm, ScriptedStt, ScriptedTurn
 
@@ -37,22 +43,14 @@ async def gated(
     def new_id(prefix: str) -> str:
         return f"{prefix}_{next(numbers)}"
 
-    async def prompt() -> list[Message]:
-        return [Message("user", "Hi")]
-
     llm = ScriptedLlm(answer)
     stages = Stages(LevelVad(), ScriptedTurn(), ScriptedStt(), llm, tts, notice_voice=kept)
-    reply = Reply(
-        SessionContext(stages, config, settings, bus, asyncio.TaskGroup(), new_id),
-        plan,
-        prompt,
-        llm.open(),
-        None,
-        work=Work(Priority.SPECULATIVE),
-        make_room=lambda problem: False,
-        next_plan=lambda: plan,
-        began_at=asyncio.get_running_loop().time(),
-    )
+    context = SessionContext(stages, config, settings, bus, asyncio.TaskGroup(), new_id)
+    chat = Chat()
+    prompts = ReplyPrompts(context, chat, Transcriber(context, chat, ItemEditor(context, chat)))
+    response = Response(context, plan, None, asyncio.get_running_loop().time())
+    work = Work(Priority.SPECULATIVE)
+    reply = Reply(context, response, prompts, Prompt(), llm.open(), work, Ramp())
     running = asyncio.create_task(reply.run())
     try:
         yield reply, log
