@@ -58,7 +58,7 @@ from pipeline.tools.contract import NoToolServers, ToolServers
 from pipeline.tools.server_tools import ServerTools
 from pipeline.turn_taking.idle_timer import IdleTimer
 from pipeline.turn_taking.input_buffer import InputBuffer
-from pipeline.turn_taking.turn_runner import TurnRunner
+from pipeline.turn_taking.turns import Turns
 from pipeline.work import CLIENT, new_client
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class Session:
         self._announcements = Announcements(context, chat, self._replies, self._nobody_speaks)
         self._requests = ReplyRequests(context, chat, prompts, self._replies)
         self._waking = self._sleeper(wake_word) if settings.wake.mode != "always" else None
-        self._turns = TurnRunner(
+        self._turns = Turns(
             context,
             self._listener,
             self._directions,

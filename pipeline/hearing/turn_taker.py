@@ -158,7 +158,7 @@ class TurnTaker:
         """Whether the newest frame may be speech, even if it seldom comes to anything here."""
         return self._recent.may_be_speech(self._settings.speech_threshold)
 
-    def judge(self, wait_ms: int) -> list[Signal]:
+    def judge(self, wait_ms: int) -> list[TurnEnd]:
         """Set how long the reported pause must last. Ignored if the pause is over."""
         if self._state not in (_State.FADED, _State.PAUSED):
             return []
@@ -226,13 +226,13 @@ class TurnTaker:
         goes_on = too_long or not self._fading.quiet
         if score < self._settings.silence_threshold or (goes_on and self._far):
             self._state = _State.PAUSED
-            return self._end_if_due()
+            return [*self._end_if_due()]
         return self._resume(frame, within_word=True) if goes_on else []
 
     def _paused(self, score: float, frame: AudioFrame) -> list[Signal]:
         if score >= self._settings.speech_threshold and not self._far:
             return self._resume(frame)
-        return self._quiet_word(frame) or self._end_if_due()
+        return self._quiet_word(frame) or [*self._end_if_due()]
 
     def _quiet_word(self, frame: AudioFrame) -> list[Signal]:
         """Add background that stopped soon to the turn: it was the end of what the speaker said."""
@@ -251,7 +251,7 @@ class TurnTaker:
         self._speech_end = frame.end
         return [TurnResume(frame.index, within_word)]
 
-    def _end_if_due(self) -> list[Signal]:
+    def _end_if_due(self) -> list[TurnEnd]:
         followed = self._background.end > self._speech_end
         if self._state is _State.FADED or (
             followed and not self._background.is_long(self._heard_end)

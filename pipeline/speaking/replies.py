@@ -28,7 +28,6 @@ from pipeline.events import CancelReason, ReplyFinished
 from pipeline.hearing.arrivals import Arrivals
 from pipeline.items import AudioPart, MessageItem
 from pipeline.speaking.delivery import KnownWords, ReplyPlan, plan_reply
-from pipeline.speaking.hold import Hold
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.reply import Reply
 from pipeline.speaking.response import Response
@@ -256,36 +255,13 @@ class Replies:
 
     # -- speech over an answer
 
-    def audible(self, just_begun: bool = False) -> bool:
-        """Whether an answer is being heard; ``just_begun``: even if hardly any of it was heard."""
-        answer = self._heard_now
-        least_s = 0.0 if just_begun else BARELY_HEARD_S
-        return answer is not None and answer.response.audible(least_s)
-
     @property
     def is_retry(self) -> bool:
         """Whether the answer being heard was cut off before, just after it had begun."""
-        return self._retry is not None and self._heard_now is self._retry
-
-    def hold(self) -> Hold | None:
-        """Send no more of the answer being heard until the hold is released; ``None`` if no answer
-        is being heard."""
-        answer = self._heard_now
-        return answer.hold() if answer and answer.response.audible(0.0) else None
+        return self._retry is not None and self.heard_now is self._retry
 
     @property
-    def latest_words(self) -> str:
-        """The latest words spoken of the answer that speech would interrupt."""
-        answer = self._heard_now
-        return answer.response.delivery.spoken_lately if answer else ""
-
-    @property
-    def asks(self) -> bool:
-        """Whether that answer asks something that may be answered already."""
-        return self._heard_now is not None and self._heard_now.asks
-
-    @property
-    def _heard_now(self) -> Reply | None:
+    def heard_now(self) -> Reply | None:
         """The answer being given, or the latest one, which may still be played."""
         return self.speaking or self._latest
 
@@ -295,7 +271,7 @@ class Replies:
 
         Returns the answer that was cut off in the middle, for ``resume``."""
         latest = self._latest
-        unfinished = latest if latest and latest.response.audible(BARELY_HEARD_S) else None
+        unfinished = latest if latest and latest.response.audible_s > BARELY_HEARD_S else None
         detection = self._context.config.turn_detection
         ours = detection is not None and detection.create_response
         if ours and latest and latest is not self._retry and latest.response.barely_heard:

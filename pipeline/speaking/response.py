@@ -149,13 +149,14 @@ class Response:
             return False
         return not self.delivery.has_text and self.heard_s <= TALKED_OVER_S
 
-    def audible(self, since_s: float) -> bool:
-        """Whether the listener hears it, has heard more than ``since_s`` seconds of it, and it is
-        not about to end."""
-        if self.plan.config.modality == "text" or self.heard_s <= since_s:
-            return False
+    @property
+    def audible_s(self) -> float:
+        """Seconds that the listener has heard of it; 0 unless it is being heard and not about to
+        end."""
         is_played = self.unheard_s > NEARLY_HEARD_S and self.state != "cancelled"
-        return self.state == "active" or is_played
+        if self.plan.config.modality == "text" or not (self.state == "active" or is_played):
+            return 0.0
+        return self.heard_s
 
 
 def _now() -> float:

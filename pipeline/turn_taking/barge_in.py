@@ -21,13 +21,26 @@ from typing import Literal, TypeGuard, get_args
 from unicodedata import combining, normalize
 
 from pipeline.audio import samples_of
+from pipeline.conversation.chat import BARELY_HEARD_S
 from pipeline.settings import BargeIn, Lexicon, PolicyName
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking import tuning
 
+OnsetEffect = Literal["no", "interrupt", "review"]
+"""What the beginning of speech does to an answer: nothing, it ends it, or its words will decide."""
 Step = Literal["wait", "read the words", "judge by length"]
 Verdict = Literal["unsure"] | Interruption | Ignored
 _INTERRUPTIONS: frozenset[str] = frozenset(get_args(Interruption))
+
+
+def at_onset(heard_s: float, policy: PolicyName, *, cautious: bool) -> OnsetEffect:
+    """What speech does that begins now. ``heard_s``: how much of an answer has been heard; 0: none
+    is being heard. Any speech interrupts an answer that has hardly begun, unless ``cautious``: an
+    echo is being removed, or that answer was cut off once before."""
+    if not heard_s:
+        return "no"
+    hardly_begun = heard_s <= BARELY_HEARD_S and not cautious
+    return "interrupt" if hardly_begun or policy == "any-speech" else "review"
 
 
 def interrupts(verdict: Verdict) -> TypeGuard[Interruption]:

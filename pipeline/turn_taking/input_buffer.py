@@ -17,7 +17,7 @@ from pipeline.hearing.keywords import keywords_of
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.recognition import Recognition
 from pipeline.speaking.replies import Replies
-from pipeline.turn_taking.turn_runner import TurnRunner
+from pipeline.turn_taking.turns import Turns
 
 MIN_COMMIT_MS = 100
 """The Realtime API refuses to commit less."""
@@ -32,7 +32,7 @@ class InputBuffer:
         self,
         context: SessionContext,
         listener: Listener,
-        turns: TurnRunner,
+        turns: Turns,
         transcriber: Transcriber,
         replies: Replies,
     ) -> None:

@@ -1,13 +1,16 @@
-"""Gathers the evidence about speech over an answer, for ``pipeline.turn_taking.barge_in``."""
+"""Gathers the evidence about speech over an answer for ``pipeline.turn_taking.barge_in``, and holds
+the answer meanwhile."""
 
 from __future__ import annotations
 
 from pipeline.audio import ms_of
 from pipeline.context import SessionContext
 from pipeline.hearing.listening import Listener
+from pipeline.speaking.hold import Hold
 from pipeline.speaking.replies import Replies
+from pipeline.speaking.reply import Reply
 from pipeline.spoken import speakable
-from pipeline.turn_taking.barge_in import Overlap, Verdict, ignored, judge
+from pipeline.turn_taking.barge_in import OnsetEffect, Overlap, Verdict, at_onset, ignored, judge
 from pipeline.turn_taking.utterance import Attempt, TurnSpeech
 
 
@@ -17,8 +20,26 @@ class Overlaps:
     def __init__(self, context: SessionContext, listener: Listener, replies: Replies) -> None:
         self._context = context
         self._settings = context.settings.barge_in
+        self.reviews = self._settings.policy != "any-speech"
+        """Whether the words decide, not the sound alone."""
         self._listener = listener
         self._replies = replies
+
+    def at_onset(self) -> OnsetEffect:
+        """What speech does that begins now."""
+        if not self._context.config.interruptible:
+            return "no"
+        cautious = self._listener.cancels_echo or self._replies.is_retry
+        answer = self._replies.heard_now
+        heard_s = answer.response.audible_s if answer else 0.0
+        return at_onset(heard_s, self._settings.policy, cautious=cautious)
+
+    def hold(self) -> Hold | None:
+        """Hold the answer that speech may interrupt; ``None`` if there is none."""
+        answer = self._replies.heard_now
+        if answer is None or not self._context.config.interruptible:
+            return None
+        return answer.hold() if answer.response.audible_s else None
 
     def verdict(self, utterance: TurnSpeech, text: str | None) -> Verdict:
         """Whether speech interrupts the answer being heard; ``unsure`` if it overlaps no answer.
@@ -30,8 +51,7 @@ class Overlaps:
         speech_ms = ms_of(
             (turn.speech_end if ended else self._listener.heard_end) - turn.review.onset
         )
-        answer = self._replies.latest_words, self._replies.asks
-        return self._judge(utterance, speech_ms, ended, text, *answer)
+        return self._judge(utterance, speech_ms, ended, text, self._replies.heard_now)
 
     def mistake(self, utterance: TurnSpeech, attempt: Attempt) -> bool:
         """Whether the full transcript would not have justified the interruption that the first
@@ -40,11 +60,10 @@ class Overlaps:
         if reply is None or heard is None:
             return False
         speech_ms = ms_of(turn.speech_end - turn.onset)
-        answer = reply.response.delivery.spoken_lately, reply.asks
         doubted = heard.doubt.text if heard.doubt else ""
-        if self._judge(utterance, speech_ms, True, doubted, *answer) == "command":
+        if self._judge(utterance, speech_ms, True, doubted, reply) == "command":
             return False
-        return ignored(self._judge(utterance, speech_ms, True, heard.text, *answer))
+        return ignored(self._judge(utterance, speech_ms, True, heard.text, reply))
 
     def _judge(
         self,
@@ -52,10 +71,10 @@ class Overlaps:
         speech_ms: int,
         ended: bool,
         text: str | None,
-        answer_words: str,
-        asks: bool,
+        answer: Reply | None,
     ) -> Verdict:
         listener = self._listener
+        answer_words = answer.response.delivery.spoken_lately if answer else ""
         # A recogniser may write "six" for the answer's 6.
         answer_words = f"{answer_words} {speakable(answer_words, self._context.language or 'en')}"
         overlap = Overlap(
@@ -63,9 +82,37 @@ class Overlaps:
             ended,
             text,
             answer_words,
-            asks,
+            answer is not None and answer.asks,
             listener.cancels_echo,
             listener.certainty,
             tuple(utterance.turn.review.readings),
         )
         return judge(overlap, self._settings, self._context.lexicon)
+
+
+class Suspicion:
+    """Holds the answer as soon as the newest sound may be speech, before that is a turn."""
+
+    def __init__(self, overlaps: Overlaps) -> None:
+        self._overlaps = overlaps
+        self._hold: Hold | None = None
+
+    @property
+    def is_held(self) -> bool:
+        return self._hold is not None
+
+    def follow(self, suspected: bool) -> None:
+        """``suspected``: whether the newest sound may be speech."""
+        if not (suspected and self._overlaps.reviews):
+            self.release()
+        elif self._hold is None:
+            self._hold = self._overlaps.hold()
+
+    def take(self) -> Hold | None:
+        """Hand the hold over to the turn that the sound has become."""
+        hold, self._hold = self._hold, None
+        return hold
+
+    def release(self) -> None:
+        if hold := self.take():
+            hold.release()

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from pipeline.events import StopReason
 from pipeline.hearing.turn_taker import TurnEnd, TurnPause
 from pipeline.turn_record import Ignored, Interruption
-from pipeline.turn_taking.barge_in import Verdict
+from pipeline.turn_taking.barge_in import OnsetEffect, Verdict
 from pipeline.turn_taking.turn import Turn
 
 # --- facts, beside the listener's ``TurnPause`` and ``TurnEnd``
@@ -21,9 +21,7 @@ class Onset(NamedTuple):
     item_id: str
     at: int
     padding_samples: int
-    audible: Literal["no", "interrupt", "review"]
-    """Whether an answer is being heard, and if so, whether any speech interrupts it or only words
-    meant for the robot (``review``)."""
+    effect: OnsetEffect
 
 
 class SpeechProgress(NamedTuple):

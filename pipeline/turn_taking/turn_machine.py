@@ -2,7 +2,7 @@
 ``TurnRunner`` carries out.
 
 Why an answer was cut: only ``_publish`` cuts one, for the reason that the words gave
-(``pipeline.turn_taking.barge_in``), or because it had hardly begun (``Onset.audible``). Why a turn
+(``pipeline.turn_taking.barge_in``), or because it had hardly begun (``Onset.effect``). Why a turn
 waits: see ``pipeline.turn_taking.endpointing``. Its states: ``pipeline.turn_taking.turn``.
 """
 
@@ -103,7 +103,7 @@ class TurnMachine:
             if was_published:
                 yield Act(Do.REJECT, background)
         start = max(fact.at - fact.padding_samples, self._closed_to, 0)
-        needs_review = fact.audible == "review"
+        needs_review = fact.effect == "review"
         state = TurnState.OVERLAP if needs_review else TurnState.SPEECH
         review = OverlapReview(self._settings, fact.at)
         turn = self.open = Turn(fact.item_id, start, fact.at, state, review)
@@ -112,7 +112,7 @@ class TurnMachine:
             yield Act(Do.HOLD, turn)
         else:
             yield Act(Do.RELEASE, turn)
-            yield from self._publish(turn, "any speech" if fact.audible == "interrupt" else None)
+            yield from self._publish(turn, "any speech" if fact.effect == "interrupt" else None)
 
     def _publish(self, turn: Turn, why: Interruption | None) -> Actions:
         """The user speaks to the robot. A turn that still waits for its transcript belongs to the

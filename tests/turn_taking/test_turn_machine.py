@@ -174,7 +174,7 @@ class World:
         fact: Fact = draw(st.sampled_from(draw(st.sampled_from(self.possible()))))
         match fact:
             case Onset():
-                self.audible = fact.audible != "no"
+                self.audible = fact.effect != "no"
             case Reading():
                 self.reads = False
             case NothingLeft(turn):
