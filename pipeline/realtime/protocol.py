@@ -87,7 +87,7 @@ from pipeline.events import (
 from pipeline.realtime import schema, wire
 from pipeline.realtime.items import item_from_wire, item_to_wire
 from pipeline.realtime.response_options import response_options
-from pipeline.realtime.responses import Response
+from pipeline.realtime.responses import ResponseEvents
 from pipeline.realtime.retrieval import retrieved_items
 from pipeline.realtime.session_config import EffectiveSession, SessionDefaults
 from pipeline.realtime.shapes import nearest, read
@@ -165,7 +165,7 @@ class RealtimeConnection:
         """Gets the code of each ``error`` event."""
         self._sends_audio = sends_audio
         """Whether retrieved items include their audio."""
-        self._responses: dict[str, Response] = {}
+        self._responses: dict[str, ResponseEvents] = {}
         self._server_calls: dict[str, ServerCallStream] = {}
         """Calls of tool servers that are not over."""
         self._transcripts = Transcripts(self._send)
@@ -317,7 +317,7 @@ class RealtimeConnection:
             if event.reply_id in self._responses:
                 return
             voice = self._session.shown_voice(event.voice)
-            self._responses[event.reply_id] = Response(
+            self._responses[event.reply_id] = ResponseEvents(
                 event,
                 self._conversation_id,
                 voice,

@@ -30,8 +30,8 @@ from pipeline.realtime.wire import Send, base64_text, bytes_of, pieces, shown_fo
 from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, TurnRecord, as_metadata, turn_latency
 
 
-class Response:
-    """One reply."""
+class ResponseEvents:
+    """The server events of one reply."""
 
     def __init__(
         self,

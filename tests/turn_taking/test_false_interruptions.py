@@ -18,7 +18,7 @@ from pipeline.events import (
     TurnJudged,
 )
 from pipeline.items import MessageItem
-from pipeline.realtime.responses import Response
+from pipeline.realtime.responses import ResponseEvents
 from pipeline.settings import Endpointing
 from pipeline.turn_record import TurnRecord
 from reachy_voice.testing import VOICE, Act, Scene, ScriptedLlm, ScriptedStt, play, say, silence
@@ -72,7 +72,7 @@ def test_the_answer_goes_on_where_it_was_if_the_final_words_are_a_listeners(
     assert [record.origin for record in played.events(TurnRecord)] == ["voice", "rest"]
     assert len(played.events(InputCommitted)) == 2, "the listener's words stay in the conversation"
     sent: dict[str, Any] = {}
-    Response(rest, "conv", "joe", lambda kind, /, **fields: sent.update(fields), {})
+    ResponseEvents(rest, "conv", "joe", lambda kind, /, **fields: sent.update(fields), {})
     assert sent["response"]["metadata"] == {"reachy_voice.continues": cut.reply_id}
     judged = played.events(TurnJudged)[-1]
     assert judged.wait_ms == Endpointing().clear_wait_ms, "the shortest wait"
