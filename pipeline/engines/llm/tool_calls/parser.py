@@ -32,9 +32,6 @@ _MOST_HELD = 50_000
 """Longest text held back while waiting for a call without marks to end, in characters."""
 _MOST_AT_ONCE = 4096
 """Most characters per step, as each brace in held-back text may cost that many steps."""
-_Read = tuple[str, Mapping[str, Any]] | None
-"""Name and arguments of a call, unless it is malformed."""
-
 _State = Literal["speech", "object", "foreign", "block", "call", "closing"]
 """``object``: possibly a call without marks; ``foreign``: one in another family's spelling;
 ``block``: thoughts, or other text that is not spoken; ``closing``: after a call's data, before its
@@ -147,7 +144,7 @@ class CallParser:
         while self._state == "object":
             self._release(parts)
             self._read(parts)
-        waits = self._may_be_bare and not self._has_spoken and may_open(self._buffer)
+        waits = self._may_be_bare and not self._has_spoken and self._may_open
         if self._state == "speech" and (len(self._buffer) == 1 or waits):
             self._say(self._buffer, parts)
         elif self._state in ("call", "foreign"):
@@ -193,7 +190,10 @@ class CallParser:
             if opens(self._buffer):
                 self._enter_object()
                 return True
-            if may_open(self._buffer) or self._closes:
+            if foreign.opens_python(self._buffer, self._schemas):
+                self._enter(foreign.PYTHON)
+                return True
+            if self._may_open or self._closes:
                 return False
         match = self._mark.search(self._buffer)
         if match is None:
@@ -235,7 +235,8 @@ class CallParser:
         if not end:  # a list of objects may follow
             self._has_spoken = False
         else:
-            self._take(foreign.read(self._buffer[:end], self._schemas), parts)
+            for read in foreign.read(self._buffer[:end], self._foreign, self._schemas):
+                self._take(read, parts)
         self._buffer = self._buffer[end:]
         return True
 
@@ -291,7 +292,7 @@ class CallParser:
         elif mark in BLOCKS or mark in ENDS:
             self._state, self._block_end = "block", BLOCKS.get(mark, _NEVER)
             self._may_close = False
-        elif mark in (foreign.LIST, foreign.FUNCTION):
+        elif mark in (foreign.LIST, foreign.FUNCTION, foreign.PYTHON):
             self._state, self._foreign = "foreign", mark
         elif mark == "{":
             self._buffer = mark + self._buffer
@@ -330,6 +331,11 @@ class CallParser:
             del self._closers[: matches[0] + 1]
 
     @property
+    def _may_open(self) -> bool:
+        """Whether the held-back text may become a call without marks."""
+        return may_open(self._buffer) or foreign.may_open_python(self._buffer, self._schemas)
+
+    @property
     def _closes(self) -> bool:
         """Whether the held-back text may end the last call's list or fence."""
         return any(end.startswith(self._buffer) for end in self._closers)
@@ -351,14 +357,14 @@ class CallParser:
             else:
                 parts.append(TextDelta(speech))
 
-    def _take(self, read: _Read, parts: list[Part]) -> None:
+    def _take(self, read: foreign.Read, parts: list[Part]) -> None:
         call = self._check(read)
         if isinstance(call, str):
             log.warning("Ignoring a tool call: %s", call)
         else:
             self._give(call, parts)
 
-    def _check(self, read: _Read) -> ToolCall | str:
+    def _check(self, read: foreign.Read) -> ToolCall | str:
         """The call, or why it is rejected."""
         if read is None:
             return "it is malformed"

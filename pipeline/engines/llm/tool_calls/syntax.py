@@ -94,6 +94,7 @@ STRAY = (
     *("</tool_call>", "<tool_call|>", "[TOOL_CALLS]", "<|tool_call|>", "<TOOLCALL>", "</TOOLCALL>"),
     *("[TOOL_REQUEST]", "[END_TOOL_REQUEST]", "<function=", "</function>", "<tools>", "</tools>"),
     *("<tool_calls>", "</tool_calls>", "<function_call>", "</function_call>", "</s>"),
+    *("<|tool_call_start|>", "<|tool_call_end|>"),
 )
 """Marks that are dropped: closing ones without their opening mark, and those around calls in JSON
 of Mistral, Granite, Nemotron and LM Studio, and in ``tool_calls/foreign.py``; Mistral's end of a
