@@ -296,6 +296,10 @@ def test_the_cache_follows_xdg() -> None:
             "my.yaml:2: server.port: input should be less than or equal to 65535, not 70000",
         ),
         (
+            "llm:\n  context_tokens: 2000000000",
+            "llm.context_tokens: input should be less than or equal to 16777216",
+        ),
+        (
             "access: {shared_key: short}",
             "access.shared_key: must be a text of at least 32",
         ),

@@ -42,7 +42,7 @@ class LlamaCppOptions(EngineOptions):
     image_tokens: int = Field(default=512, ge=16, le=4096)
     """Most tokens per picture, for models that see large pictures in more detail. Higher is slower
     and leaves less room for words."""
-    context_tokens: int = Field(default=8192, ge=512)
+    context_tokens: int = Field(default=8192, ge=512, le=2**24)
     """KV cells of all conversations together, which also limits each prompt and answer. A single
     conversation cannot exceed the length that the model was trained for."""
     threads: int | None = Field(default=None, ge=1, le=512)

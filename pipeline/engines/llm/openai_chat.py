@@ -67,7 +67,7 @@ class ChatOptions(UrlOptions):
     read_ahead: bool | None = None
     """Have the server read prompts in advance by asking for one-token answers: answers begin sooner
     if it caches what it has read. null: yes, except at OpenAI, where tokens cost money."""
-    context_tokens: int | None = Field(default=None, ge=512)
+    context_tokens: int | None = Field(default=None, ge=512, le=2**24)
     """Longest prompt and answer; null: as the server reports."""
     vision: bool = False
     """Whether the model can see pictures. If not, it reads a note in place of each picture."""
