@@ -13,7 +13,23 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from pipeline.audio import Pcm
-from pipeline.engines.contract import Delta, Embedding, Partial, Transcript, Warmed
+from pipeline.engines.contract import (
+    Delta,
+    Embedding,
+    Llm,
+    LlmSession,
+    Partial,
+    PhraseListener,
+    SpeakerEncoder,
+    Stt,
+    Transcript,
+    Tts,
+    TurnDetector,
+    Utterance,
+    Vad,
+    VadStream,
+    Warmed,
+)
 from pipeline.engines.stages import (
     LanguageChoice,
     LlmStage,
@@ -53,8 +69,8 @@ class _VadStream:
 
     async def _score(self, pcm: Pcm) -> float:
         if self._remote is None or not self._remote.usable:
-            self._remote = await self._worker.engine.open("open", work=self._work)
-        return float(await self._remote.call("score", pcm, work=self._work))
+            self._remote = await self._worker.engine.open(Vad.open, self._work)
+        return await self._remote.call(VadStream.score, self._work, pcm)
 
 
 class _WorkerStage:
@@ -81,7 +97,7 @@ class WorkerTurn(_WorkerStage):
         return self._worker.known.history_seconds
 
     async def score(self, pcm: Pcm, text: str, work: Work) -> float:
-        return float(await self._worker.engine.call("score", pcm, text, work=work))
+        return await self._worker.engine.call(TurnDetector.score, work, pcm, text)
 
 
 class _Utterance:
@@ -90,12 +106,10 @@ class _Utterance:
         self.close = remote.close
 
     async def feed(self, pcm: Pcm, work: Work) -> Partial:
-        partial: Partial = await self._remote.call("feed", pcm, work=work)
-        return partial
+        return await self._remote.call(Utterance.feed, work, pcm)
 
     async def finish(self, work: Work) -> Transcript:
-        transcript: Transcript = await self._remote.call("finish", work=work, cancellable=True)
-        return transcript
+        return await self._remote.call_cancellable(Utterance.finish, work)
 
 
 class WorkerStt(_WorkerStage):
@@ -108,21 +122,17 @@ class WorkerStt(_WorkerStage):
         return self._worker.info.languages if self._worker.info else ()
 
     async def open(self, language: str, partials: bool, work: Work) -> _Utterance:
-        return _Utterance(await self._worker.engine.open("open", language, partials, work=work))
+        return _Utterance(await self._worker.engine.open(Stt.open, work, language, partials))
 
     async def begins_with(self, pcm: Pcm, phrase: str, work: Work) -> bool | None:
         if not self._worker.known.hears_phrases:
             return None
-        begins: bool | None = await self._worker.engine.call("begins_with", pcm, phrase, work=work)
-        return begins
+        return await self._worker.engine.call(PhraseListener.begins_with, work, pcm, phrase)
 
 
 class WorkerSpeaker(_WorkerStage):
     async def embed(self, pcm: Pcm, work: Work) -> Embedding:
-        embedding: Embedding = await self._worker.engine.call(
-            "embed", pcm, work=work, cancellable=True
-        )
-        return embedding
+        return await self._worker.engine.call_cancellable(SpeakerEncoder.embed, work, pcm)
 
 
 class _Conversation:
@@ -137,12 +147,13 @@ class _Conversation:
     async def warm(self, request: LlmRequest, work: Work) -> Warmed:
         await self._until_ready(work)
         remote = await self._open(work)
-        result: Warmed | None = await remote.last("warm", request, work=work)
-        return result or Warmed()
+        async with aclosing(remote.stream(LlmSession.warm, work, request)) as steps:
+            results = [each async for each in steps]
+        return results[-1] if results else Warmed()
 
     async def reply(self, request: LlmRequest, work: Work) -> AsyncGenerator[Delta, None]:
         remote = await self._open(work)
-        stream = remote.stream("reply", request, work=work)
+        stream: AsyncGenerator[Delta, None] = remote.stream(LlmSession.reply, work, request)
         async with aclosing(stream) as deltas:
             async for delta in deltas:
                 yield delta
@@ -176,7 +187,7 @@ class _Conversation:
         # A warm-up and a reply may arrive together; they share one object.
         async with self._lock:
             if self._remote is None or not self._remote.usable:
-                self._remote = await self._worker.engine.open("open", work=work)
+                self._remote = await self._worker.engine.open(Llm.open, work)
             if self._closed:
                 self.close()
                 raise Cancelled
@@ -206,7 +217,7 @@ class WorkerTts(_WorkerStage):
     def synthesize(self, request: SpeechRequest, work: Work) -> AsyncGenerator[Pcm, None]:
         language = self._language.choose(request.language, self._worker.known.languages)
         request = replace(request, language=language)
-        return self._worker.engine.stream("synthesize", request, work=work)
+        return self._worker.engine.stream(Tts.synthesize, work, request)
 
 
 # --- the stage of an engine of each kind -------------------------------------------------------

@@ -12,14 +12,14 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 from pipeline.engines.contract import EngineInfo
 from pipeline.engines.registry import EngineOptions, EngineSpec
 from pipeline.errors import EngineCrashed
-from pipeline.work import Work
+from pipeline.work import CancelToken, Work
 from pipeline.workers.host import (
     Answer,
     Cancel,
@@ -32,6 +32,9 @@ from pipeline.workers.host import (
     Submit,
 )
 from pipeline.workers.readiness import Readiness
+
+Args = TypeVarTuple("Args")
+Result = TypeVar("Result")
 
 
 class _Job:
@@ -164,7 +167,8 @@ class Worker(Readiness):
 class RemoteObject:
     """An object inside a worker: the engine itself (``target`` 0), or an object opened on it.
 
-    Each call raises what the method raises, ``Cancelled``, or ``EngineCrashed``.
+    Its methods are those of ``pipeline.engines.contract``. Each call raises what the method raises,
+    ``Cancelled``, or ``EngineCrashed``.
     """
 
     def __init__(self, worker: Worker, target: int, generation: int) -> None:
@@ -182,18 +186,37 @@ class RemoteObject:
         """Whether a call can be made now."""
         return self.alive and self._worker.problem is None
 
-    async def call(self, method: str, *args: Any, work: Work, cancellable: bool = False) -> Any:
-        """Run a method to its end. ``cancellable``: its last argument is a ``CancelToken``."""
-        with self._job(method, args, work, cancellable) as job:
-            return await job.result()
+    async def call(
+        self, method: Callable[[Any, *Args], Result], work: Work, *args: *Args
+    ) -> Result:
+        """Run a method to its end."""
+        with self._job(method.__name__, args, work, False) as job:
+            result: Result = await job.result()
+            return result
 
-    async def stream(self, method: str, *args: Any, work: Work) -> AsyncGenerator[Any, None]:
+    async def call_cancellable(
+        self,
+        method: Callable[[Any, *Args, CancelToken], Result],
+        work: Work,
+        *args: *Args,
+    ) -> Result:
+        """Run a method that can be cancelled to its end."""
+        with self._job(method.__name__, args, work, True) as job:
+            result: Result = await job.result()
+            return result
+
+    async def stream(
+        self,
+        method: Callable[[Any, *Args, CancelToken], Iterator[Result | None]],
+        work: Work,
+        *args: *Args,
+    ) -> AsyncGenerator[Result, None]:
         """Iterate over a generator method; leaving the loop cancels it."""
         await self._back()
-        with self._job(method, args, work, True) as job:
+        with self._job(method.__name__, args, work, True) as job:
             while True:
                 while job.items:
-                    value = job.items.popleft()
+                    value: Result = job.items.popleft()
                     self._worker.post(Credit(job.number))
                     yield value
                 if job.done:
@@ -201,18 +224,14 @@ class RemoteObject:
                     return
                 await job.change()
 
-    async def last(self, method: str, *args: Any, work: Work) -> Any:
-        """The last item that a generator method yields."""
-        async with aclosing(self.stream(method, *args, work=work)) as items:
-            values = [item async for item in items]
-        return values[-1] if values else None
-
-    async def open(self, method: str, *args: Any, work: Work) -> RemoteObject:
+    async def open(
+        self, method: Callable[[Any, *Args], object], work: Work, *args: *Args
+    ) -> RemoteObject:
         """Call a method that returns an object, and keep that object inside the worker."""
         await self._back()
         target, generation = self._worker.new_id(), self._worker.generation
         try:
-            with self._job(method, args, work, False, target) as job:
+            with self._job(method.__name__, args, work, False, target) as job:
                 await job.result()
         except BaseException:
             # The job is already cancelled, so it cannot store the object after this drop.

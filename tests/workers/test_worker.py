@@ -41,7 +41,7 @@ pytestmark = pytest.mark.machine
 @asynccontextmanager
 async def held(engine: RemoteObject, work: Work) -> AsyncIterator[AsyncGenerator[Any, None]]:
     """Keep the engine busy with ``work`` until more urgent work comes."""
-    async with aclosing(engine.stream("hold", work=work)) as stream:
+    async with aclosing(engine.stream(ToyEngine.hold, work)) as stream:
         assert await anext(stream) == "holding"
         yield stream
 
@@ -58,16 +58,16 @@ async def test_calls_streams_and_objects(kind: type[Worker]) -> None:
         engine = worker.engine
         assert worker.problem is None
         assert worker.info == EngineInfo(rate=16_000, voices=("a", "b"))
-        assert await engine.call("echo", {"x": [1, 2]}, work=Work()) == {"x": [1, 2]}
-        items = [item async for item in engine.stream("count", 100, "s", work=Work())]
+        assert await engine.call(ToyEngine.echo, Work(), {"x": [1, 2]}) == {"x": [1, 2]}
+        items = [item async for item in engine.stream(ToyEngine.count, Work(), 100, "s")]
         assert items == list(range(100))
-        counter = await engine.open("open", work=Work())
-        assert await counter.call("add", 2, work=Work()) == 2
-        assert await counter.call("add", 3, work=Work()) == 5
+        counter = await engine.open(ToyEngine.open, Work())
+        assert await counter.call(Opened.add, Work(), 2) == 2
+        assert await counter.call(Opened.add, Work(), 3) == 5
         counter.close()
-        assert "closed" in await engine.call("read_log", work=Work())
+        assert "closed" in await engine.call(ToyEngine.read_log, Work())
         with pytest.raises(EngineError, match="no longer"):
-            await counter.call("add", 1, work=Work())
+            await counter.call(Opened.add, Work(), 1)
     assert worker.problem == "is closed"
 
 
@@ -76,10 +76,10 @@ async def test_errors_arrive_in_readable_form(kind: type[Worker]) -> None:
     async with toy(kind) as (worker, _):
         engine = worker.engine
         with pytest.raises(EngineError, match="ValueError: boom"):
-            await engine.call("fail", ValueError("boom"), work=Work())
+            await engine.call(ToyEngine.fail, Work(), ValueError("boom"))
         with pytest.raises(EngineError, match=r"It broke\. Mend it"):
-            await engine.call("fail", EngineError("It broke", fix="Mend it"), work=Work())
-        assert await engine.call("echo", 1, work=Work()) == 1
+            await engine.call(ToyEngine.fail, Work(), EngineError("It broke", fix="Mend it"))
+        assert await engine.call(ToyEngine.echo, Work(), 1) == 1
 
 
 @pytest.mark.parametrize(
@@ -120,18 +120,18 @@ async def test_cancelled_work_stops_a_running_call(kind: type[Worker]) -> None:
             with pytest.raises(Cancelled):
                 await anext(stream)
         assert work.engine_seconds > 0
-        assert await engine.call("echo", 1, work=Work()) == 1
+        assert await engine.call(ToyEngine.echo, Work(), 1) == 1
 
 
 @pytest.mark.parametrize("kind", SEPARATE)
 async def test_leaving_a_stream_closes_its_generator(kind: type[Worker]) -> None:
     async with toy(kind) as (worker, _):
         engine = worker.engine
-        async with aclosing(engine.stream("count", 1000, "s", work=Work())) as stream:
+        async with aclosing(engine.stream(ToyEngine.count, Work(), 1000, "s")) as stream:
             async for item in stream:
                 if item == 2:
                     break
-        log = await engine.call("read_log", work=Work())
+        log = await engine.call(ToyEngine.read_log, Work())
         assert log[-1] == "s ended"
         # The reader took 3 items; at most the credit was made beyond them.
         assert len(log) <= 3 + STREAM_CREDIT + 1
@@ -144,14 +144,14 @@ async def test_urgent_work_preempts_a_running_slice(kind: type[Worker]) -> None:
         preempted = asyncio.create_task(anext(stream))
         # The first call may fall between two steps, where nothing can be preempted.
         while not preempted.done():
-            assert await engine.call("echo", "urgent", work=Work()) == "urgent"
+            assert await engine.call(ToyEngine.echo, Work(), "urgent") == "urgent"
         assert preempted.result() == "preempted"
 
 
 @pytest.mark.parametrize("kind", SEPARATE)
 async def test_promoted_work_overtakes(kind: type[Worker]) -> None:
     async def consume(name: str, work: Work) -> None:
-        assert [item async for item in engine.stream("slices", 3, name, work=work)] == [name]
+        assert [item async for item in engine.stream(ToyEngine.slices, work, 3, name)] == [name]
 
     promoted = Work(Priority.WARM_UP)
     async with toy(kind) as (worker, _):
@@ -161,14 +161,14 @@ async def test_promoted_work_overtakes(kind: type[Worker]) -> None:
             group.create_task(consume("promoted", promoted))
             await asyncio.sleep(0)
             promoted.promote(Priority.CONFIRMED)
-        log = [entry[:-1] for entry in await engine.call("read_log", work=Work())]
+        log = [entry[:-1] for entry in await engine.call(ToyEngine.read_log, Work())]
         assert log == ["promoted"] * 3 + ["speculative"] * 3
 
 
 @pytest.mark.parametrize("kind", SEPARATE)
 async def test_equals_take_turns(kind: type[Worker]) -> None:
     async def consume(name: str) -> None:
-        assert [item async for item in engine.stream("slices", 4, name, work=Work())] == [name]
+        assert [item async for item in engine.stream(ToyEngine.slices, Work(), 4, name)] == [name]
 
     async with toy(kind) as (worker, _):
         engine = worker.engine
@@ -178,15 +178,15 @@ async def test_equals_take_turns(kind: type[Worker]) -> None:
             group.create_task(consume("b"))
             await asyncio.sleep(0)
             holder.cancel()
-        log = [entry[:-1] for entry in await engine.call("read_log", work=Work())]
+        log = [entry[:-1] for entry in await engine.call(ToyEngine.read_log, Work())]
         assert log == ["a", "b"] * 4
 
 
 async def test_a_child_is_a_separate_process_whose_prints_are_harmless() -> None:
     async with toy(ProcessWorker) as (worker, _):
         engine = worker.engine
-        assert await engine.call("pid", work=Work()) != os.getpid()
-        assert await engine.call("print_something", work=Work()) == "quiet"
+        assert await engine.call(ToyEngine.pid, Work()) != os.getpid()
+        assert await engine.call(ToyEngine.print_something, Work()) == "quiet"
 
 
 @pytest.mark.parametrize("n", [3, 1000])
@@ -212,7 +212,7 @@ async def test_two_first_uses_of_a_conversation_share_one_object() -> None:
         conversation = llm_stage(worker).open()
         await asyncio.gather(*(conversation.warm(LlmRequest(()), Work()) for _ in range(2)))
         conversation.close()
-        assert await worker.engine.call("read_log", work=Work()) == ["opened", "closed"]
+        assert await worker.engine.call(ToyEngine.read_log, Work()) == ["opened", "closed"]
 
 
 async def test_a_conversation_closed_while_it_opens_leaves_nothing_open() -> None:
@@ -223,7 +223,7 @@ async def test_a_conversation_closed_while_it_opens_leaves_nothing_open() -> Non
         conversation.close()
         with pytest.raises(Cancelled):
             await opening
-        assert await worker.engine.call("read_log", work=Work()) == ["opened", "closed"]
+        assert await worker.engine.call(ToyEngine.read_log, Work()) == ["opened", "closed"]
 
 
 class Mailbox(Worker):
@@ -240,7 +240,7 @@ class Mailbox(Worker):
 
 async def test_an_abandoned_opening_is_cancelled_before_it_is_dropped() -> None:
     worker = Mailbox()
-    opening = asyncio.create_task(worker.engine.open("open", work=Work()))
+    opening = asyncio.create_task(worker.engine.open(ToyEngine.open, Work()))
     await asyncio.sleep(0)
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -27,6 +27,7 @@ from tests.support.toy_engine import (
     BUSY,
     FREED,
     Options,
+    ToyEngine,
     build_broken,
     build_crash,
     build_for_another_processor,
@@ -52,7 +53,7 @@ def freed() -> Iterator[None]:
 
 async def test_a_stuck_thread_is_abandoned(caplog: pytest.LogCaptureFixture) -> None:
     async with toy(ThreadWorker, stop_timeout_s=0.1) as (worker, _):
-        stream = worker.engine.stream("block", work=Work())
+        stream = worker.engine.stream(ToyEngine.block, Work())
         assert await anext(stream) == "busy"
         await asyncio.to_thread(BUSY.wait)
         worker.close()
@@ -65,7 +66,7 @@ async def test_a_child_in_a_long_step_does_not_delay_shutdown() -> None:
     async with toy(ProcessWorker, stop_timeout_s=0.1) as (worker, _):
         pid = worker.pid
         assert pid
-        async with aclosing(worker.engine.stream("block", work=Work())) as stream:
+        async with aclosing(worker.engine.stream(ToyEngine.block, Work())) as stream:
             assert await anext(stream) == "busy"
             worker.close()
     assert worker.problem == "is closed"
@@ -163,7 +164,7 @@ async def test_restarts_wait_longer_after_short_lives(
     async with running(worker) as ready:
         for _ in delays:
             with pytest.raises(EngineError):
-                await worker.engine.call("die", work=Work())
+                await worker.engine.call(ToyEngine.die, Work())
             await ready.get()
     assert worker.delays == delays
 
@@ -194,9 +195,9 @@ async def test_no_memory_for_a_later_child_is_tried_again(monkeypatch: pytest.Mo
     async with running(worker) as ready:
         monkeypatch.setattr(asyncio, "create_subprocess_exec", at_first_no_memory)
         with pytest.raises(EngineError):
-            await worker.engine.call("die", work=Work())
+            await worker.engine.call(ToyEngine.die, Work())
         await ready.get()
-        assert await worker.engine.call("read_log", work=Work()) == []
+        assert await worker.engine.call(ToyEngine.read_log, Work()) == []
     assert worker.delays == [0.0, 1.0, 5.0]
 
 
@@ -210,7 +211,7 @@ async def test_the_current_folder_does_not_replace_our_packages(
     (tmp_path / "pipeline/__init__.py").write_text("raise SystemExit('the wrong package')")
     monkeypatch.chdir(tmp_path)
     async with toy(ProcessWorker) as (worker, _):
-        assert await worker.engine.call("read_log", work=Work()) == []
+        assert await worker.engine.call(ToyEngine.read_log, Work()) == []
 
 
 async def test_a_child_finds_what_only_the_parents_path_has(
@@ -221,7 +222,7 @@ async def test_a_child_finds_what_only_the_parents_path_has(
     theirs = replace(spec(import_module("their_engine").build), kind=Kind.LLM)
     worker = ProcessWorker(theirs, Options(), None)
     async with running(worker):
-        assert await worker.engine.call("__len__", work=Work()) == 0
+        assert await worker.engine.call(list.__len__, Work()) == 0
 
 
 async def test_a_child_gets_a_copy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

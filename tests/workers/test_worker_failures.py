@@ -29,7 +29,9 @@ from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.stages import llm_stage, vad_stage
 from tests.support.toy_engine import (
     FREED,
+    Opened,
     Options,
+    ToyEngine,
     build_busily,
     build_for_ever,
     running,
@@ -63,14 +65,17 @@ async def test_a_silent_child_is_replaced(method: str, monkeypatch: pytest.Monke
         if method == "stopped":
             send(worker, signal.SIGSTOP)
             with pytest.raises(EngineCrashed, match="hung"):
-                await worker.engine.call("pid", work=Work())
+                await worker.engine.call(ToyEngine.pid, Work())
         else:
             with pytest.raises(EngineCrashed, match="hung"):
-                [item async for item in worker.engine.stream(method, work=Work())]
+                [
+                    item
+                    async for item in worker.engine.stream(ToyEngine.hold_the_interpreter, Work())
+                ]
         assert "hung" in str(worker.problem)
         await ready.get()
         assert worker.pid != before
-        assert await worker.engine.call("pid", work=Work()) == worker.pid
+        assert await worker.engine.call(ToyEngine.pid, Work()) == worker.pid
 
 
 async def test_a_child_that_is_busy_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +90,7 @@ async def test_a_child_that_is_busy_answers(monkeypatch: pytest.MonkeyPatch) -> 
 
     worker = Noted(spec(), Options(), None, stop_timeout_s=0.1, answer_s=2.0)
     async with running(worker) as ready:
-        stream = worker.engine.stream("block", work=Work())
+        stream = worker.engine.stream(ToyEngine.block, Work())
         assert await anext(stream) == "busy"
         for _ in range(2):
             await asked.get()
@@ -100,7 +105,7 @@ async def test_an_idle_child_is_not_pinged(monkeypatch: pytest.MonkeyPatch) -> N
         send(worker, signal.SIGSTOP)
         await asyncio.sleep(1.3)
         send(worker, signal.SIGCONT)
-        assert await worker.engine.call("pid", work=Work()) == worker.pid
+        assert await worker.engine.call(ToyEngine.pid, Work()) == worker.pid
         assert ready.empty()
 
 
@@ -129,7 +134,7 @@ async def test_a_child_is_pinged_again_after_the_machine_slept(
 
     worker = Sleepy(spec(), Options(), None, stop_timeout_s=0.1, answer_s=0.1)
     async with running(worker) as ready:
-        stream = worker.engine.stream("block", work=Work())
+        stream = worker.engine.stream(ToyEngine.block, Work())
         assert await anext(stream) == "busy"
         async with asyncio.timeout(10):
             await again.wait()
@@ -144,11 +149,11 @@ async def test_a_thread_that_hangs_fails_its_work_and_may_come_back(
     async with toy(ThreadWorker, hang_timeout_s=0.1) as (worker, _):
         for _ in range(2):  # the second fails at once
             with pytest.raises(EngineCrashed, match="hangs"):
-                await worker.engine.call("wait", work=Work())
+                await worker.engine.call(ToyEngine.wait, Work())
         assert "hangs" in str(worker.problem)
         FREED.set()
         await worker.ready.wait()
-        assert await worker.engine.call("wait", work=Work()) == "done"
+        assert await worker.engine.call(ToyEngine.wait, Work()) == "done"
     assert "one of its steps does not end" in caplog.text
 
 
@@ -165,9 +170,9 @@ async def test_a_thread_whose_host_fails_ends_its_worker(monkeypatch: pytest.Mon
 async def test_a_step_that_takes_too_long_ends_the_child() -> None:
     async with toy(ProcessWorker, hang_timeout_s=0.2) as (worker, ready):
         with pytest.raises(EngineCrashed):
-            await worker.engine.call("wait", work=Work())
+            await worker.engine.call(ToyEngine.wait, Work())
         await ready.get()
-        assert await worker.engine.call("echo", 2, work=Work()) == 2
+        assert await worker.engine.call(ToyEngine.echo, Work(), 2) == 2
 
 
 # --- memory ------------------------------------------------------------------------------------
@@ -178,27 +183,27 @@ async def test_short_memory_fails_a_job_and_finally_the_child() -> None:
         before = worker.pid
         for _ in range(2):
             with pytest.raises(EngineError, match="MemoryError: full"):
-                await worker.engine.call("fail", MemoryError("full"), work=Work())
-            assert await worker.engine.call("pid", work=Work()) == before
+                await worker.engine.call(ToyEngine.fail, Work(), MemoryError("full"))
+            assert await worker.engine.call(ToyEngine.pid, Work()) == before
         for _ in range(2):
             with pytest.raises(EngineError, match="MemoryError: full") as failed:
-                await worker.engine.call("fail", MemoryError("full"), work=Work())
+                await worker.engine.call(ToyEngine.fail, Work(), MemoryError("full"))
             assert not isinstance(failed.value, EngineCrashed)
         await ready.get()
-        assert await worker.engine.call("pid", work=Work()) != before
+        assert await worker.engine.call(ToyEngine.pid, Work()) != before
 
 
 async def test_a_lost_device_ends_the_child_at_once() -> None:
     async with toy(ProcessWorker) as (worker, ready):
         error = RuntimeError("CUDA error: device-side assert triggered")
-        failing = asyncio.create_task(worker.engine.call("fail", error, work=Work()))
-        waiting = asyncio.create_task(worker.engine.call("pid", work=Work()))
+        failing = asyncio.create_task(worker.engine.call(ToyEngine.fail, Work(), error))
+        waiting = asyncio.create_task(worker.engine.call(ToyEngine.pid, Work()))
         with pytest.raises(EngineError, match="device-side assert"):
             await failing
         with pytest.raises(EngineCrashed, match="has lost the GPU"):
             await waiting
         await ready.get()
-        assert await worker.engine.call("pid", work=Work()) == worker.pid
+        assert await worker.engine.call(ToyEngine.pid, Work()) == worker.pid
 
 
 @pytest.mark.parametrize(
@@ -226,7 +231,7 @@ def test_errors_are_classified_by_text_and_cause(error: Exception, lost: bool, s
 
 async def main_with_a_held_child() -> None:
     async with toy(ProcessWorker) as (worker, _):
-        stream = worker.engine.stream("hold_the_interpreter", work=Work())
+        stream = worker.engine.stream(ToyEngine.hold_the_interpreter, Work())
         assert await anext(stream) == "busy"
         print(worker.pid, flush=True)  # noqa: T201
         await anext(stream)
@@ -272,7 +277,7 @@ async def test_programs_started_by_a_child_end_with_it(end: str, tmp_path: Path)
     os.mkfifo(pipe)
     reading = asyncio.create_task(asyncio.to_thread(pipe.read_bytes))
     async with toy(ProcessWorker) as (worker, ready):
-        await worker.engine.call("start_program", str(pipe), work=Work())
+        await worker.engine.call(ToyEngine.start_program, Work(), str(pipe))
         assert not reading.done()
         if end == "killed":
             send(worker, signal.SIGKILL)
@@ -332,11 +337,11 @@ async def test_a_slow_start_names_what_it_waits_for(caplog: pytest.LogCaptureFix
         await ready.get()
         send(worker, signal.SIGKILL)
         with pytest.raises(EngineCrashed):
-            await worker.engine.call("pid", work=Work())
+            await worker.engine.call(ToyEngine.pid, Work())
         problems.append(worker.problem)
         await worker.back()
         assert worker.problem is None
-        assert await worker.engine.call("pid", work=Work()) == worker.pid
+        assert await worker.engine.call(ToyEngine.pid, Work()) == worker.pid
         worker.close()
     assert problems[0] == "is starting, for 0 s now"
     assert "it is restarting, for 0 s now" in str(problems[1])
@@ -350,14 +355,14 @@ async def test_a_slow_start_names_what_it_waits_for(caplog: pytest.LogCaptureFix
 async def test_a_dead_child_fails_its_calls_and_is_replaced() -> None:
     async with toy(ProcessWorker) as (worker, ready):
         engine, first_pid = worker.engine, worker.pid
-        opened = await engine.open("open", work=Work())
+        opened = await engine.open(ToyEngine.open, Work())
         send(worker, signal.SIGKILL)
         await ready.get()
         assert worker.pid != first_pid
         assert not opened.alive
         with pytest.raises(EngineCrashed):
-            await opened.call("add", 1, work=Work())
-        assert await engine.call("echo", 1, work=Work()) == 1
+            await opened.call(Opened.add, Work(), 1)
+        assert await engine.call(ToyEngine.echo, Work(), 1) == 1
 
 
 async def test_callers_do_not_wait_for_a_slow_start(
@@ -367,7 +372,7 @@ async def test_callers_do_not_wait_for_a_slow_start(
     async with toy(ProcessWorker) as (worker, _):
         send(worker, signal.SIGKILL)
         with pytest.raises(EngineCrashed):
-            await worker.engine.call("pid", work=Work())
+            await worker.engine.call(ToyEngine.pid, Work())
         await worker.back()
         assert worker.problem
 
@@ -380,7 +385,7 @@ async def test_reading_ahead_waits_for_an_engine_until_it_is_cancelled(
         conversation = llm_stage(worker).open()
         send(worker, signal.SIGKILL)
         with pytest.raises(EngineCrashed):
-            await worker.engine.call("pid", work=Work())
+            await worker.engine.call(ToyEngine.pid, Work())
         works = [Work(Priority.WARM_UP), Work(Priority.WARM_UP)]
         reading = [asyncio.create_task(conversation.warm(LlmRequest(()), work)) for work in works]
         await asyncio.sleep(0)

@@ -15,6 +15,7 @@ from app.models.engine_set import build_engine
 from app.settings.load import config_dir, load_settings
 from pipeline.audio import LISTEN_RATE, Framer, Pcm
 from pipeline.engines.by_url.pool import Pool
+from pipeline.engines.contract import Vad
 from pipeline.engines.registry import Kind, engine_spec
 from pipeline.engines.vad.silero import (
     WINDOW_SAMPLES,
@@ -125,7 +126,7 @@ async def test_many_streams_are_scored_together(
         assert sizes == [1] * (MANY_STREAMS - 1)
         opening = [group.create_task(each.score(window)) for each in streams[MANY_STREAMS - 1 :]]
         await _all_asked()
-        await worker.engine.call("open", work=Work())  # runs the batch at once
+        await worker.engine.call(Vad.open, Work())  # runs the batch at once
         await asyncio.gather(*opening)
         sizes.clear()
         gone, *others = [group.create_task(stream.score(window)) for stream in streams]
