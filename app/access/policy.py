@@ -56,6 +56,17 @@ def parse_address(text: str) -> Address | None:
     return getattr(address, "ipv4_mapped", None) or address
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a server that listens on ``host`` can be reached from this machine only."""
+    address = parse_address(host)
+    return host == "localhost" if address is None else address.is_loopback
+
+
+def in_url(host: str) -> str:
+    """A host as written in URLs: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def parse_network(text: str) -> Network:
     """``192.168.1.7``, ``192.168.1.0/24``, ``fd00::/8``; host bits are dropped.
 

@@ -13,8 +13,8 @@ import typer
 from app.access.file import AccessFile
 from app.cli.options import ConfigOption, SetOption
 from app.pairing.steps import RobotAddress, StepOutcome, Times
-from app.server.discovery import USUAL_PORT
 from app.settings.load import load_settings
+from app.setup.place import USUAL_PORT
 from pipeline.errors import ReachyVoiceError
 
 RobotArgument = Annotated[

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from app.access.file import AccessFile, AccessList
-from app.access.policy import parse_network, shown_network
+from app.access.policy import in_url, is_loopback, parse_network, shown_network
 from app.cli.config import settings_warnings
 from app.cli.models import catalogue_rows, open_cache
 from app.cli.options import ConfigOption, SetOption
@@ -32,7 +32,6 @@ from app.models.download import Progress, megabytes
 from app.models.memory_room import has_room
 from app.models.pull import pull as pull_weights
 from app.models.weights import WeightsCache
-from app.server.discovery import is_loopback
 from app.server.exchange import Exchange
 from app.server.gate import access_for, typed_command
 from app.server.live_settings import LiveSettings
@@ -218,7 +217,7 @@ def banner(
     host = server.host
     everywhere = host in ("0.0.0.0", "::", "")
     scheme = "ws" if tls is None else "wss"
-    place = "127.0.0.1" if everywhere else f"[{host}]" if ":" in host else host
+    place = "127.0.0.1" if everywhere else in_url(host)
     lines = [f"[bold]Ready.[/] {scheme}://{escape(place)}:{port}{PATH}"]
     if tls is not None:
         lines.append(f"Encrypted, with the certificate {escape(str(tls.certificate))}")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from app.access.file import AccessFile
+from app.access.policy import in_url, is_loopback
 from app.doctor.choices import choice_warnings, language_warnings
 from app.doctor.hardware import check_hardware
 from app.doctor.needs import OWN_LOCKS, EngineNeeds, needs_of
@@ -30,7 +31,6 @@ from app.models.gpu import Gpus, find_gpus
 from app.models.wake_word import wake_word
 from app.models.weights import WeightsCache
 from app.people.file import PeopleFile, model_digest
-from app.server.discovery import is_loopback
 from app.server.local_key import key_for
 from app.server.tls import tls_from_files
 from app.settings.load import load_settings
@@ -38,6 +38,7 @@ from app.settings.model import NeedsSettings, ServerSettings, Settings, TlsFiles
 from app.settings.tools import ToolSettings
 from app.setup.computer import own_instructions, space, usable_cores
 from app.setup.finding import Check
+from app.setup.place import USUAL_PORT
 from app.talk.devices import chosen_devices
 from hardware.settings import Sound
 from hardware.sound.errors import SoundError
@@ -389,7 +390,7 @@ def _port_fix(error: OSError, port: int) -> str:
         other = port + 1 if port < 65535 else port - 1
         return f"Stop the other program, or use --set server.port={other}"
     if error.errno == errno.EACCES:
-        return "Use a port above 1023: --set server.port=8765"
+        return f"Use a port above 1023: --set server.port={USUAL_PORT}"
     return "Correct server.host: 127.0.0.1, 0.0.0.0 or an address of this machine"
 
 
@@ -413,7 +414,7 @@ def _ask(host: str, port: int, path: str) -> dict[str, Any]:
     import httpx
 
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    url = f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"
+    url = f"http://{in_url(host)}:{port}{path}"
     key = key_for(url, os.environ)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:

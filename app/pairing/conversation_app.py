@@ -16,7 +16,8 @@ from typing import Any
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
 
-from app.pairing.steps import RobotAddress, in_url, plain
+from app.access.policy import in_url
+from app.pairing.steps import RobotAddress, plain
 
 _ID = "reachy-voice"
 MAX_FRAME_BYTES = 2**20

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from app.access.file import AccessFile, AccessList
-from app.access.policy import Network, parse_address, parse_network
+from app.access.policy import Network, in_url, parse_address, parse_network
 from app.pairing.conversation_app import (
     AppError,
     AppSays,
@@ -28,7 +28,6 @@ from app.pairing.steps import (
     State,
     StepOutcome,
     Times,
-    in_url,
 )
 from app.pairing.way_back import ConnectionEvidence, firewall_advice, why_not
 from app.server.callers import Knocks

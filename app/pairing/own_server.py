@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 import httpx
 
-from app.pairing.steps import NoLocalServer, in_url
+from app.access.policy import in_url, is_loopback
+from app.pairing.steps import NoLocalServer
 from app.server.callers import PATH, Knocks, read_callers
-from app.server.discovery import is_loopback
 
 LOOPBACK = "127.0.0.1"
 

@@ -96,11 +96,6 @@ class WhichRobot(PairError):
     exit_code = 2
 
 
-def in_url(address: str) -> str:
-    """An address as written in URLs: IPv6 in brackets."""
-    return f"[{address}]" if ":" in address else address
-
-
 def plain(text: object, most: int = 300) -> str:
     """Text from another program, as one printable line of at most ``most`` characters."""
     words = " ".join(str(text).split())

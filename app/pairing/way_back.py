@@ -6,8 +6,9 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from app.access.policy import in_url
 from app.pairing.conversation_app import AppSays
-from app.pairing.steps import PairError, RobotAddress, in_url, plain
+from app.pairing.steps import PairError, RobotAddress, plain
 from app.server.callers import Knocks
 
 REFUSALS = {

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from app.access.policy import parse_address
+from app.access.policy import is_loopback
 from app.server.address_changes import address_changes
+from app.setup.place import USUAL_PORT
 from pipeline.errors import ReachyVoiceError, text_of
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ VOICES = "_reachy-voice._tcp"
 """Service announced by this server."""
 
 PATH = "/v1/realtime"
-USUAL_PORT = 8765
 MAX_FOUND = 256
 """Most services of one kind; no honest network has more."""
 
@@ -248,12 +248,6 @@ async def stay_announced(port: int, host: str, tls: bool, service: str = "") -> 
                 log.warning("%s", error)
                 await changed.wait()  # with another address it may work
                 changed.clear()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a server that listens on ``host`` can be reached from this machine only."""
-    address = parse_address(host)
-    return host == "localhost" if address is None else address.is_loopback
 
 
 def _cannot(error: Exception) -> ReachyVoiceError:

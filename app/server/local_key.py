@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from app.access.policy import digest, parse_address
+from app.access.policy import digest, is_loopback
 from app.server.control import socket_path
 from pipeline.errors import ReachyVoiceError
 
@@ -65,9 +65,7 @@ def _remove(path: Path, key: str) -> None:
 def key_for(url: str, environ: Mapping[str, str]) -> str | None:
     """The key of the server at ``url``, if it is one of this user on this machine."""
     place = urlsplit(url)
-    address = parse_address(place.hostname or "")
-    here = place.hostname == "localhost" if address is None else address.is_loopback
-    if not here or place.port is None:
+    if not is_loopback(place.hostname or "") or place.port is None:
         return None
     try:
         return _path(place.port, environ).read_text()

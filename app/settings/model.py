@@ -22,11 +22,12 @@ from pydantic import (
 )
 
 from app.access.file import NetworkText
-from app.access.policy import parse_address
+from app.access.policy import is_loopback
 from app.settings.access import HostText, KeyDigests, OriginText, SharedKey
 from app.settings.container import in_container
 from app.settings.section import Section
 from app.settings.tools import ToolSettings
+from app.setup.place import USUAL_PORT
 from hardware.settings import Array, Robot, Sound
 from pipeline.engines.registry import CORE, EngineOptions, Kind
 from pipeline.messages import Sampling
@@ -79,7 +80,7 @@ Tls = Annotated[
 class ServerSettings(Section):
     host: str = "127.0.0.1"
     """Address to listen on; 0.0.0.0 opens the server to the whole network."""
-    port: int = Field(default=8765, ge=0, le=65535)
+    port: int = Field(default=USUAL_PORT, ge=0, le=65535)
     """TCP port for WebSocket and HTTP; 0 picks a free one."""
     max_sessions: int = Field(default=4, ge=1)
     """Simultaneous conversations; further clients are turned away."""
@@ -368,9 +369,7 @@ class Settings(Section):
         """``access.loopback``, or what null means here."""
         if self.access.loopback is not None:
             return self.access.loopback
-        host = parse_address(self.server.host)
-        only_here = self.server.host == "localhost" if host is None else host.is_loopback
-        return only_here or not in_container()
+        return is_loopback(self.server.host) or not in_container()
 
     @property
     def accepted(self) -> Sector | None:

@@ -15,6 +15,9 @@ from pathlib import Path
 from app import file_lock
 from app.root import IS_INSTALLED, ROOT
 
+USUAL_PORT = 8765
+"""``server.port``, if the settings name no other or cannot be read yet."""
+
 
 def owners_file(environ: Mapping[str, str]) -> Path | None:
     """The settings used if no others are named; the file need not exist. ``None`` without a home

@@ -22,11 +22,9 @@ from urllib.error import HTTPError
 from urllib.parse import urljoin
 
 from app.setup.failures import PORT_TAKEN, SetupError
-from app.setup.place import Place, owners_file
+from app.setup.place import USUAL_PORT, Place, owners_file
 from app.setup.steps import Step
 
-PORT = 8765
-"""``server.port`` of ``config/default.yaml``: other settings cannot be read yet."""
 SHOWN_S = 10
 """How long the page stays up for a browser to show why set-up has stopped."""
 MOST_BYTES = 100_000
@@ -149,7 +147,7 @@ def progress_page(place: Place, args: Namespace, *, opens: bool = False) -> Iter
 def port_of(args: Namespace) -> int:
     """The server's port if the command line names one, else the default."""
     port = _named_port(args)
-    return int(port) if port.isdecimal() and int(port) < 1 << 16 else PORT
+    return int(port) if port.isdecimal() and int(port) < 1 << 16 else USUAL_PORT
 
 
 def is_port_known(args: Namespace, environ: Mapping[str, str] = os.environ) -> bool:

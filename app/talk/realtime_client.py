@@ -22,8 +22,8 @@ import numpy as np
 import websockets.asyncio.client
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 
-from app.server.discovery import USUAL_PORT
 from app.server.local_key import key_for
+from app.setup.place import USUAL_PORT
 from pipeline.audio import Pcm, pcm_from_bytes, pcm_to_bytes
 from pipeline.errors import ReachyVoiceError
 

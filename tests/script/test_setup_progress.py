@@ -133,7 +133,7 @@ def test_a_port_that_is_taken_is_noticed_before_anything_is_set_up(
             progress_page(place, args).__enter__()
         assert raised.value.exit_code == 20
         assert SetupProgress(place).read()["steps"], "those of the first set-up stay"
-        monkeypatch.setattr(progress, "PORT", port_of(args))
+        monkeypatch.setattr(progress, "USUAL_PORT", port_of(args))
         with progress_page(place, at("--config", "file.yaml"), opens=True) as is_open:
             assert not is_open, "the file may have another port"
 
@@ -267,7 +267,7 @@ def test_without_a_command_a_browser_is_opened_once(
         place.stamps.write("llama", "inputs")
     opened: list[str] = []
     became: list[list[str]] = []
-    monkeypatch.setattr(progress, "PORT", free_port())
+    monkeypatch.setattr(progress, "USUAL_PORT", free_port())
     monkeypatch.setattr(flow, "prepare_or_remote", lambda *_: None)
     monkeypatch.setattr(progress, "open_in_browser", lambda url: opened.append(url) is None)
     monkeypatch.setattr(flow.os, "execv", lambda _, command: became.append(command[1:]))
@@ -280,12 +280,12 @@ def test_without_a_command_a_running_set_up_is_shown(
     monkeypatch: pytest.MonkeyPatch, place: Place
 ) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(progress, "PORT", free_port())
+    monkeypatch.setattr(progress, "USUAL_PORT", free_port())
     monkeypatch.setattr(progress, "is_port_known", lambda args: True)
     monkeypatch.setattr(progress, "open_in_browser", lambda url: opened.append(url) is None)
     with progress_page(place, at()):
         flow.serve(place, [], opens=True)
-    assert opened == [f"http://localhost:{progress.PORT}/console/"]
+    assert opened == [f"http://localhost:{progress.USUAL_PORT}/console/"]
 
 
 @pytest.mark.parametrize("is_ours", [True, False])
@@ -298,7 +298,7 @@ def test_without_a_command_a_running_server_is_shown(
     with file_server() as server:
         models = b'{"data": [{"owned_by": "reachy-voice"}]}'
         server.files["/v1/models"] = models if is_ours else b"<html>reachy-voice"
-        monkeypatch.setattr(progress, "PORT", int(server.url.rpartition(":")[2]))
+        monkeypatch.setattr(progress, "USUAL_PORT", int(server.url.rpartition(":")[2]))
         with nullcontext() if is_ours else pytest.raises(SetupError, match="cannot be used"):
             flow.serve(place, [], opens=True)
-    assert opened == [f"http://localhost:{progress.PORT}/console/"] * is_ours
+    assert opened == [f"http://localhost:{progress.USUAL_PORT}/console/"] * is_ours

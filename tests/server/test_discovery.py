@@ -22,13 +22,13 @@ from zeroconf import DNSOutgoing, DNSPointer, ServiceInfo, ServiceStateChange, Z
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncZeroconf
 from zeroconf.const import _CLASS_IN, _FLAGS_AA, _FLAGS_QR_RESPONSE, _TYPE_PTR
 
+from app.access.policy import is_loopback
 from app.server import discovery
 from app.server.address_changes import address_changes
 from app.server.discovery import (
     addresses_of,
     announce,
     find,
-    is_loopback,
     machine_name,
     own_host,
     stay_announced,
