@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
 from app.access.file import AccessFile, AccessList
@@ -19,7 +19,7 @@ from app.pairing.conversation_app import (
     former,
     setting,
 )
-from app.pairing.own_server import callers, require_server
+from app.pairing.own_server import callers
 from app.pairing.place import robot_at, robots_around, the_only
 from app.pairing.steps import (
     PairError,
@@ -75,7 +75,7 @@ class Pairing:
         self._say("ok", f"{robot.place}{', on this machine' if robot.here else ''}")
 
         self._step = PairingStep.SERVER
-        await require_server(robot.ours, self.port, self.times.connect_s)
+        await self._knocks(robot)
         self._say("ok", f"the robot can use {in_url(robot.ours)}:{self.port}")
 
         self._step = PairingStep.APP
@@ -89,7 +89,7 @@ class Pairing:
         await self._allow(robot)
 
         before = await self._knocks(robot)
-        if before and before.open and app.connected and app.points_at(robot.ours, self.port):
+        if before.open and app.connected and app.points_at(robot.ours, self.port):
             self._step = PairingStep.WAY_BACK
             self._say("ok", f"{robot.place} is connected to this server already")
             return robot
@@ -107,10 +107,10 @@ class Pairing:
             return the_only(await robots_around(self.times))
         return await robot_at(self.target, self.times)
 
-    async def _knocks(self, robot: RobotAddress) -> Knocks | None:
-        """The robot's attempts to connect so far; ``None``: the server does not say."""
+    async def _knocks(self, robot: RobotAddress) -> Knocks:
+        """The robot's attempts to connect so far. Raises ``NoLocalServer``."""
         known = await callers(robot.ours, self.port, self.times.connect_s)
-        return None if known is None else known.get(robot.address, Knocks())
+        return known.get(robot.address, Knocks())
 
     # --- the list of allowed addresses ----------------------------------------------------------
 
@@ -187,11 +187,11 @@ class Pairing:
 
     # --- the way back --------------------------------------------------------------------------
 
-    async def _watch(self, robot: RobotAddress, app: AppSays, before: Knocks | None) -> None:
+    async def _watch(self, robot: RobotAddress, app: AppSays, before: Knocks) -> None:
         """Wait until both sides report the connection. Raises ``PairError``."""
         patience_s = self.times.restart_s if app.waits_for_restart else self.times.way_back_s
-        evidence = ConnectionEvidence(robot, self.port, None, before)
-        try:
+        evidence = ConnectionEvidence(robot, self.port, None, before, before)
+        with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 while not evidence.arrived and evidence.refusal not in (401, 403):
                     await asyncio.sleep(self.times.ask_every_s)
@@ -201,11 +201,7 @@ class Pairing:
                         says = None
                     now = await self._knocks(robot)
                     evidence = ConnectionEvidence(robot, self.port, says, before, now)
-        except TimeoutError:
-            if before is None and evidence.app and evidence.points_here and evidence.app.connected:
-                return  # the app's word alone, now that its former connection has ended
         if not evidence.arrived:
-            await require_server(robot.ours, self.port, self.times.connect_s)
             raise why_not(evidence, await asyncio.to_thread(firewall_advice, robot, self.port))
 
     def _say(self, state: State, what: str, why: str = "", fix: str = "") -> None:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 
 import httpx
 
 from app.access.policy import in_url, is_loopback
+from app.pairing.place import listens
 from app.pairing.steps import NoLocalServer
 from app.server.callers import PATH, Knocks, read_callers
+from app.server.local_key import key_for
 
 LOOPBACK = "127.0.0.1"
 
@@ -21,22 +24,27 @@ MAX_BODY_BYTES = 2**20
 """Real answers take a few kilobytes."""
 
 
-async def require_server(address: str, port: int, timeout_s: float) -> None:
-    """Raises ``NoLocalServer`` unless a robot can use our server at ``address``."""
-    place = f"{in_url(address)}:{port}"
+async def callers(address: str, port: int, timeout_s: float) -> Mapping[str, Knocks]:
+    """Attempts to connect to our server so far, by address. Raises ``NoLocalServer`` unless a robot
+    can use it at ``address``."""
+    key = await asyncio.to_thread(key_for, f"http://{LOOPBACK}:{port}", os.environ)
     start = "reachy-voice serve" if is_loopback(address) else "reachy-voice serve --lan"
-    answer = await _is_ours(place, timeout_s)
-    if answer:
-        return
-    if answer is None and address != LOOPBACK:
-        answer = await _is_ours(f"{LOOPBACK}:{port}", timeout_s)
-    if answer is None:
-        raise NoLocalServer(
-            "No reachy-voice server runs on this machine",
-            why=f"nothing listens at {place}",
-            fix=f"Start it with: {start} (or name its port with --port)",
-        )
-    if answer:
+    place = f"{in_url(address)}:{port}"
+    for host in (LOOPBACK, address):  # where nothing listens, nobody waits for the key
+        try:
+            known = read_callers(json.loads(await _get(f"{in_url(host)}:{port}", key, timeout_s)))
+        except (httpx.ConnectError, httpx.ConnectTimeout):
+            continue
+        except (httpx.HTTPError, TimeoutError, ValueError, RecursionError):
+            raise NoLocalServer(
+                f"The robot's app cannot use what answers at {place}",
+                why="it is another program, another user's server, or encrypted (server.tls); the "
+                "app does not speak TLS",
+                fix="Name the server's port with --port, or start it: "
+                f"{start} --set server.tls=null",
+            ) from None
+        if await listens(address, port, timeout_s):
+            return known
         other = "Use the robot's IPv4 address, or: reachy-voice serve --set server.host=::"
         raise NoLocalServer(
             "The robot cannot reach this server",
@@ -44,45 +52,25 @@ async def require_server(address: str, port: int, timeout_s: float) -> None:
             fix=other if ":" in address else f"Stop it, and start it with: {start}",
         )
     raise NoLocalServer(
-        f"The robot's app cannot use what answers at {place}",
-        why="it is another program, or encrypted (server.tls); the app does not speak TLS",
-        fix=f"Name the server's port with --port, or start it: {start} --set server.tls=null",
+        "No reachy-voice server runs on this machine",
+        why=f"nothing listens at {place}",
+        fix=f"Start it with: {start} (or name its port with --port)",
     )
 
 
-async def callers(address: str, port: int, timeout_s: float) -> Mapping[str, Knocks] | None:
-    """Connection attempts so far; ``None``: not available (``access.loopback: false``)."""
-    try:
-        status, body = await _get(f"{in_url(address)}:{port}{PATH}", timeout_s)
-        return read_callers(json.loads(body)) if status == 200 else None
-    except (httpx.HTTPError, TimeoutError, ValueError, RecursionError):
-        return None
-
-
-async def _is_ours(place: str, timeout_s: float) -> bool | None:
-    """Whether our server answers there; ``None``: nothing does."""
-    try:
-        status, body = await _get(f"{place}/v1/models", timeout_s)
-    except (httpx.ConnectError, httpx.ConnectTimeout):
-        return None
-    except (httpx.HTTPError, TimeoutError):
-        return False
-    # It names itself as the model's owner, or in its refusal of a missing key.
-    return status in (200, 401) and b"reachy-voice" in body
-
-
-async def _get(place: str, timeout_s: float) -> tuple[int, bytes]:
-    """Status and at most ``MAX_BODY_BYTES`` of the body. No redirect is followed, because another
-    address would answer. Raises ``httpx.HTTPError`` and ``TimeoutError``."""
+async def _get(place: str, key: str | None, timeout_s: float) -> bytes:
+    """At most ``MAX_BODY_BYTES`` of the answer. No redirect is followed, because another address
+    would answer. Raises ``httpx.HTTPError`` and ``TimeoutError``."""
     headers = {"Accept-Encoding": "identity"}  # a small compressed body may expand endlessly
+    headers |= {"Authorization": f"Bearer {key}"} if key else {}
     body = bytearray()
     async with (
         asyncio.timeout(2 * timeout_s),
         httpx.AsyncClient(timeout=timeout_s, trust_env=False, verify=False) as client,
-        client.stream("GET", f"http://{place}", headers=headers) as answer,
+        client.stream("GET", f"http://{place}{PATH}", headers=headers) as answer,
     ):
         async for piece in answer.aiter_raw():
             body += piece
             if len(body) > MAX_BODY_BYTES:
                 break
-    return answer.status_code, bytes(body)
+    return bytes(body)

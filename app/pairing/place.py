@@ -129,7 +129,7 @@ async def _reach(
         if ours is not None:
             robots.append(RobotAddress(name, address, ours, ports[0]))
     listening = await asyncio.gather(
-        *(_listens(robot.address, port, times.connect_s) for robot in robots for port in ports)
+        *(listens(robot.address, port, times.connect_s) for robot in robots for port in ports)
     )
     for number, robot in enumerate(robots):
         if any(listening[2 * number : 2 * number + 2]):
@@ -137,7 +137,7 @@ async def _reach(
     return (robots[0] if robots else None), False
 
 
-async def _listens(address: str, port: int, timeout_s: float) -> bool:
+async def listens(address: str, port: int, timeout_s: float) -> bool:
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(address, port)

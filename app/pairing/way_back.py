@@ -35,32 +35,25 @@ class ConnectionEvidence:
     port: int
     app: AppSays | None
     """Its latest status, if it answers."""
-    before: Knocks | None = None
-    """The robot's connection attempts before the setting; ``None``: the server does not say."""
-    now: Knocks | None = None
-    """The attempts by now; ``None``: the server does not say."""
+    before: Knocks
+    """The robot's connection attempts before the setting."""
+    now: Knocks
+    """The attempts by now."""
 
     @property
     def opened(self) -> bool:
-        return bool(self.before and self.now and self.now.opened > self.before.opened)
+        return self.now.opened > self.before.opened
 
     @property
     def arrived(self) -> bool:
         """Whether the app has since opened a connection that is still open on both sides."""
         connected = self.app is not None and self.app.connected
-        return connected and self.opened and self.now is not None and self.now.open > 0
-
-    @property
-    def points_here(self) -> bool:
-        return self.app is not None and self.app.points_at(self.robot.ours, self.port)
+        return connected and self.opened and self.now.open > 0
 
     @property
     def refusal(self) -> int | None:
         """The HTTP status with which the server refuses the robot."""
-        if self.before and self.now:
-            return self.now.status if self.now.refused > self.before.refused else None
-        error = self.app.error if self.app else ""
-        return next((code for code in REFUSALS if f"HTTP {code}" in error), None)
+        return self.now.status if self.now.refused > self.before.refused else None
 
 
 def why_not(evidence: ConnectionEvidence, firewall: str) -> PairError:
@@ -74,7 +67,7 @@ def why_not(evidence: ConnectionEvidence, firewall: str) -> PairError:
         why = "the app stopped answering after it was configured"
     elif app.error:
         why = f"the app says: {app.error}"
-    elif not evidence.points_here:
+    elif not app.points_at(evidence.robot.ours, evidence.port):
         why = "the app's connection is now: " + plain(f"{app.mode or 'unknown'} {app.host}")
     else:
         why = ""

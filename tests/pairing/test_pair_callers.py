@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import httpx
@@ -10,6 +11,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
+from app.access.policy import Rules
 from app.pairing import own_server
 from app.pairing.steps import NoLocalServer
 from app.server import serving
@@ -19,11 +21,15 @@ from app.server.callers import (
     Knocks,
     read_callers,
 )
+from app.server.gate import Access
+from app.server.local_key import local_key
+from app.server.server import build_app
 from app.server.tls import tls_generated
 from tests.clients.serving import scripted_server
 from tests.support.fake_robot import ADDRESS
 from tests.support.listening import Listening, listening
 from tests.support.pair_scene import Scene, scene
+from tests.support.scripted_server import ScriptedAssistant, running
 
 pytestmark = pytest.mark.machine
 
@@ -35,7 +41,6 @@ def knock(here: Scene, address: str = ADDRESS) -> connect:
 
 async def known(here: Scene, address: str = ADDRESS) -> Knocks:
     callers = await own_server.callers("127.0.0.1", here.port, 5)
-    assert callers is not None
     return callers.get(address, Knocks())
 
 
@@ -58,6 +63,19 @@ async def test_connection_attempts_are_counted_by_address(tmp_path: Path) -> Non
         while (seen := await known(here)).open:
             pass
         assert seen == Knocks(opened=1, refused=2, status=503)
+
+
+async def test_the_servers_own_user_reads_the_list_with_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    access = Access(Rules(loopback=False))
+    app = build_app(ScriptedAssistant(), max_sessions=1, access=access)
+    async with running(app) as (port, _):
+        with pytest.raises(NoLocalServer, match="cannot use what answers"):
+            await own_server.callers("127.0.0.1", port, 5)
+        async with local_key(access, port, os.environ):
+            assert await own_server.callers("127.0.0.1", port, 5) == {}
 
 
 async def test_only_this_machine_may_read_the_list(tmp_path: Path) -> None:
@@ -98,7 +116,6 @@ async def test_the_server_records_callers_and_is_announced_once_ready(
     async with listening(assistant) as number:
         if announce:
             await said.wait()
-        await own_server.require_server("127.0.0.1", number, 5)
         assert await own_server.callers("127.0.0.1", number, 5) == {}
     assert asked == ([(number, "127.0.0.1", False)] if announce else [])
     warned = [record.message for record in caplog.records if record.levelname == "WARNING"]
@@ -127,14 +144,14 @@ def test_an_invalid_list_of_callers_is_an_error(body: object) -> None:
 
 async def unusable(address: str, port: int) -> NoLocalServer:
     with pytest.raises(NoLocalServer) as error:
-        await own_server.require_server(address, port, 5)
+        await own_server.callers(address, port, 5)
     assert error.value.exit_code == 9
     return error.value
 
 
 async def test_a_server_that_only_this_machine_reaches(tmp_path: Path) -> None:
     async with scene(tmp_path, ready=False) as here:
-        await own_server.require_server("127.0.0.1", here.port, 5)
+        await own_server.callers("127.0.0.1", here.port, 5)
         for address, fix in (("127.0.0.9", "Stop it, and"), ("::1", "Use the robot's IPv4")):
             error = await unusable(address, here.port)
             assert error.what == "The robot cannot reach this server"

@@ -134,8 +134,6 @@ REFUSED = (
             ),
         ),
         ({"other_file": True}, REFUSED),
-        # The server does not report its callers, so the app's own message decides.
-        ({"other_file": True, "callers": False}, REFUSED),
     ],
 )
 async def test_the_server_refuses_the_robot(
@@ -169,9 +167,9 @@ async def test_the_app_crashes_when_it_is_set(here: Scene) -> None:
     assert failed.value.why == "the app stopped answering after it was configured"
 
 
-async def test_the_app_s_former_connection_is_not_taken_for_ours(tmp_path: Path) -> None:
-    """It lasts a moment longer, and this server does not report who is connected."""
-    async with scene(tmp_path, callers=False) as here, fake_robot(Manner(blocked="no")) as robot:
+async def test_the_app_s_former_connection_is_not_taken_for_ours(here: Scene) -> None:
+    """It lasts a moment longer."""
+    async with fake_robot(Manner(blocked="no")) as robot:
         robot.connected = True
         pairing = asyncio.create_task(here.pair(robot, times=EVENTFUL))
         await here.until(PairingStep.SETTING)

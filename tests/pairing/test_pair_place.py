@@ -213,7 +213,7 @@ async def test_a_robot_with_two_addresses_is_one(
     network(
         Service("kitchen", usual, 8000, (ADDRESS,)), named={usual: ["127.0.0.3"]}, usual=[usual]
     )
-    monkeypatch.setattr(place, "_listens", always)
+    monkeypatch.setattr(place, "listens", always)
     around = await robots_around(PATIENT)
     assert [(robot.name, robot.address) for robot in around] == [("kitchen", ADDRESS)]
 
@@ -234,7 +234,7 @@ async def test_robots_that_do_not_answer_are_asked_at_once(
         return False
 
     network(*(Service(f"{n}", "x", 8000, (f"127.0.1.{n}", f"127.0.2.{n}")) for n in range(10)))
-    monkeypatch.setattr(place, "_listens", listens)
+    monkeypatch.setattr(place, "listens", listens)
     async with asyncio.timeout(20):
         assert await robots_around(PATIENT) == []
 

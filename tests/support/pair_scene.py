@@ -8,13 +8,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from starlette.routing import Route
-
 from app.access.file import AccessFile
 from app.access.policy import Caller, Refusal, Way, parse_network
 from app.pairing.flow import Pairing
 from app.pairing.steps import PairingStep, RobotAddress, StepOutcome, Times
-from app.server.callers import PATH
 from app.server.gate import Access
 from app.server.server import build_app
 from tests.support.fake_robot import ADDRESS, FakeRobot
@@ -97,7 +94,6 @@ async def scene(
     host: str = "127.0.0.1",
     loopback: bool = False,
     max_sessions: int = 4,
-    callers: bool = True,
     ready: bool = True,
     other_file: bool = False,
 ) -> AsyncIterator[Scene]:
@@ -108,10 +104,6 @@ async def scene(
     access = Access(file=used) if loopback else RobotElsewhere(file=used)
     assistant = StagedAssistant()
     app = build_app(assistant, max_sessions=max_sessions, access=access)
-    if not callers:
-        app.router.routes[:] = [
-            each for each in app.routes if not (isinstance(each, Route) and each.path == PATH)
-        ]
     if not ready:
         assistant.reasons["llm"] = "loading"
     in_settings = () if loopback else ("127.0.0.1",)
