@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from app.models.catalogue import Catalogue, Entry
 from app.models.gpu import GPU_SHARE, Gpu
 from app.settings.model import Settings
+from pipeline.engines.llm.llama_options import LlamaCppOptions
 from pipeline.engines.registry import EngineOptions, EngineSpec, engine_spec
 
 GpuKind = Literal["nvidia", "apple"]
@@ -139,7 +140,8 @@ class EngineMemory:
         self, spec: EngineSpec, options: EngineOptions, catalogue: Catalogue, gpu: GpuKind | None
     ) -> None:
         self.spec = spec
-        self.options: Any = options
+        self._options = options
+        self._llama = options if isinstance(options, LlamaCppOptions) else None
         self.gpu = gpu
         name = options.weights_name
         self.entry: Entry | None = catalogue[name] if name else None
@@ -175,18 +177,17 @@ class EngineMemory:
 
     @property
     def _device(self) -> str:
-        return str(getattr(self.options, "device", ""))
+        return str(getattr(self._options, "device", ""))
 
     @property
     def _layers(self) -> int:
-        return int(getattr(self.options, "gpu_layers", 0))
+        return int(getattr(self._options, "gpu_layers", 0))
 
     @property
     def number(self) -> int | None:
         """The GPU's number in CUDA's order; ``None``: llama.cpp uses all GPUs."""
-        if self._layers and not self.in_torch:
-            alone = getattr(self.options, "split_mode", "none") == "none"
-            return int(getattr(self.options, "main_gpu", 0)) if alone else None
+        if self._llama and self._layers:
+            return self._llama.main_gpu if self._llama.split_mode == "none" else None
         _, _, number = self._device.partition(":")
         return int(number) if number.isdigit() else 0
 
@@ -200,7 +201,8 @@ class EngineMemory:
     @property
     def _own(self) -> Path | None:
         """A file or directory that the catalogue does not know; it wins over ``weights``."""
-        own = getattr(self.options, "model_file", None) or getattr(self.options, "model_dir", None)
+        options = self._options
+        own = getattr(options, "model_file", None) or getattr(options, "model_dir", None)
         return Path(own) if own and (self.entry is None or Path(own).is_absolute()) else None
 
     @property
@@ -214,10 +216,9 @@ class EngineMemory:
         yield self._part(self.name, self._model_mb, licence)
         if projector_mb := self._projector_bytes // 10**6:
             yield self._part("mmproj", projector_mb)
-        if values := self._context_values:
-            tokens = self.options.context_tokens
-            megabytes = context_mb(self.options, values, self.on_gpu)
-            yield self._part(f"context, {tokens:,} tokens", megabytes)
+        if self._llama and (values := self._context_values):
+            megabytes = context_mb(self._llama, values, self.on_gpu)
+            yield self._part(f"context, {self._llama.context_tokens:,} tokens", megabytes)
         cuda = self.on_gpu and self.gpu == "nvidia"
         if self.in_torch:
             megabytes = CUDA_WORKER_MB if cuda else TORCH_WORKER_MB
@@ -238,19 +239,17 @@ class EngineMemory:
     @property
     def _projector_bytes(self) -> int:
         """Size of a user's own projector; the catalogue's memory figures include the others."""
-        name = getattr(self.options, "mmproj", None)
+        name = self._llama.mmproj if self._llama else None
         return _bytes_of(Path(name)) if name and Path(name).is_absolute() else 0
 
     @property
     def _context_values(self) -> int:
-        if not hasattr(self.options, "context_tokens"):
-            return 0
         if self._own is not None:
             return min(MOST_VALUES, _bytes_of(self._own) // BYTES_FOR_VALUE)
         return self.entry.context_values if self.entry is not None else 0
 
 
-def context_mb(options: Any, values: int, on_gpu: bool) -> int:
+def context_mb(options: LlamaCppOptions, values: int, on_gpu: bool) -> int:
     """Memory for the context of a language model. ``values``: numbers per token.
 
     Half of them are keys; the other half stays f16 without flash attention.
@@ -258,8 +257,7 @@ def context_mb(options: Any, values: int, on_gpu: bool) -> int:
     kept_as = options.kv_type or "q8_0"
     flash = on_gpu if options.flash_attention is None else options.flash_attention
     key, value = CONTEXT_BYTES[kept_as], CONTEXT_BYTES[kept_as if flash else "f16"]
-    tokens: int = options.context_tokens
-    return round(tokens * values / 2 * (key + value) / 1e6)
+    return round(options.context_tokens * values / 2 * (key + value) / 1e6)
 
 
 def _bytes_of(path: Path) -> int:
