@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from pipeline.spoken import worded
 from pipeline.spoken.arithmetic import fraction
-from pipeline.spoken.maths_words import MATHS_WORDS, letter_name
 from pipeline.spoken.numbers import number
+from pipeline.spoken.words import MATHS_WORDS, by_turns, words_of
 
 _SIGNS = """
     times × cdot × ast × * × · × ⋅ × div ÷ pm ± mp ± leq ≤ le ≤ leqslant ≤ geq ≥ ge ≥ geqslant ≥
@@ -91,6 +91,8 @@ class _Reader:
         self._tokens = tokens
         self._language = language
         self._words: Mapping[str, str] = MATHS_WORDS.get(language, {})
+        self._letters = by_turns(words_of(language).get("letters", ""))
+        """Greek letters with a name of their own: ``alpha`` is "alfa" in Spanish."""
         self._at = 0
         self._depth = 0
         self._applied_at = -1
@@ -164,7 +166,8 @@ class _Reader:
         """``x``, ``\\alpha`` or ``α``; other commands by their name."""
         if len(name) == 1 and not name.isascii():
             name = unicodedata.name(name, "").rpartition("LETTER ")[2].lower() or name
-        word = letter_name(name.removeprefix("var"), self._language)
+        letter = name.removeprefix("var")
+        word = self._letters.get(letter, letter)
         return self._applied(word) if self._is_function(name) else word
 
     def _is_function(self, name: str) -> bool:

@@ -8,34 +8,11 @@ from pipeline.spoken.numbers import cardinal, number
 from pipeline.spoken.rules import any_of, rule
 from pipeline.spoken.words import table, words_of
 
-_PREFIXED = (
-    ("k kilo,c centi,m milli,µ micro,μ micro,u micro,n nano", "m meter meters"),
-    ("k kilo,m milli,µ micro,μ micro,u micro,n nano", "g gram grams"),
-    ("k kilo,M mega,G giga,m milli", "W watt watts"),
-    ("k kilo,M mega, ", "Wh watt_hour watt_hours"),
-    ("k kilo,K kilo,M mega,G giga,T tera,P peta", "B byte bytes"),
-    ("k kilo,M mega,G giga", "Hz hertz hertz"),
-    ("k kilo,K kilo,M mega,G giga", "bps bits_per_second bits_per_second"),
-    ("k kilo,K kilo,M mega,G giga", "B/s bytes_per_second bytes_per_second"),
-)
 _WINDS = {"N": "north", "S": "south", "E": "east", "W": "west"}
 _TIMES = ("second", "minute", "hour", "day", "night", "week", "month", "year", "person")
 """What may stand behind a slash in words."""
-
-
-def _units() -> dict[str, tuple[str, str]]:
-    """Sign -> one, several."""
-    units = table(words_of("en")["units"])
-    for prefixes, unit in _PREFIXED:
-        sign, one, many = unit.split()
-        for prefix in prefixes.split(","):
-            short, _, long = prefix.partition(" ")
-            names = (f"{long}{one}", f"{long}{many}")
-            units[short + sign] = (names[0].replace("_", " "), names[1].replace("_", " "))
-    return units
-
-
-_UNITS = _units()
+_UNITS = table(words_of("en")["units"])
+"""Sign -> one, several."""
 _UNIT = any_of(_UNITS)
 _EACH = any_of((*_UNITS, *_TIMES))
 

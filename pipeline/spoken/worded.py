@@ -10,9 +10,8 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from pipeline.spoken.german import COUNTED_NOUNS, ENDS_IN_E, ENDS_IN_EN, inflected
+from pipeline.spoken.german import ARTICLES, COUNTED_NOUNS, inflected
 from pipeline.spoken.language import SMALL_WORDS
-from pipeline.spoken.maths_words import MATHS_WORDS
 from pipeline.spoken.numbers import INDIAN, roman
 from pipeline.spoken.numerals import NUMERAL, Numerals
 from pipeline.spoken.punctuation import PAUSES, TYPED_GAPS, TYPOGRAPHY, grouping
@@ -21,6 +20,7 @@ from pipeline.spoken.weekdays import spans, weekdays
 from pipeline.spoken.worded_amounts import WordedAmounts
 from pipeline.spoken.worded_calendar import WordedCalendar
 from pipeline.spoken.wording import GERMAN, WORDINGS
+from pipeline.spoken.words import MATHS_WORDS
 
 _FEWEST_DIGITS_OF_PHONES = 8
 _NUMBER = "Nummer|nummer|número|numéro|numero"
@@ -135,7 +135,7 @@ class _Words:
     def _nth(self, match: re.Match[str]) -> str:
         """ "3. Stock" -> "dritter Stock", without a word before it; "1.-3. Klasse"."""
         first, last = (
-            each and f"{self._w.numbers.to_ordinal(int(each))}{COUNTED_NOUNS[match[4]]}"
+            each and str(self._w.numbers.to_ordinal(int(each)))[:-1] + COUNTED_NOUNS[match[4]]
             for each in (match[1], match[3])
         )
         return f"{self._numerals.linked(first, match[2], last)} "
@@ -310,9 +310,8 @@ class _Words:
 
     def _ordinals(self) -> Sequence[Rule]:
         if self._w is GERMAN:
-            articles = "|".join((*ENDS_IN_E, *ENDS_IN_EN))
             twice = r"(?:(\d{1,4})\.\s?([-–/]|und|bis|oder)\s?)?(\d{1,4})\."
-            pattern = rf"\b((?:{articles})\s){twice}(?=\s[^\W\d_])"
+            pattern = rf"\b((?:{'|'.join(ARTICLES)})\s){twice}(?=\s[^\W\d_])"
             return (
                 rule(pattern, self._german_ordinal, any_case=True),
                 rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pipeline.spoken.german import OPEN_HOURS, inflected
+from pipeline.spoken.german import inflected
 from pipeline.spoken.numerals import Numerals
 from pipeline.spoken.rules import Rule, any_of, full_stop, rule
 from pipeline.spoken.wording import GERMAN
@@ -85,7 +85,7 @@ class WordedCalendar:
         if self._w.hour == "{hour}":  # "15 h" is how long something takes
             return (span, spans, rule(rf"{hour}\.{minute}{word}", self._time), clock)
         return (
-            *([rule(OPEN_HOURS + r"\s?h\b", r"\1 Uhr")] if self._w is GERMAN else []),
+            *([rule(rf"({self._w.open_hours})\s?h\b", r"\1 Uhr")] if self._w is GERMAN else []),
             span,
             spans,
             clock,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pipeline.speaking.chunker import SpeechChunker
 from pipeline.spoken import speakable
 from pipeline.spoken.borders import Border, ends
-from pipeline.spoken.maths_words import MATHS_WORDS
 from pipeline.spoken.wording import WORDINGS
+from pipeline.spoken.words import MATHS_WORDS
 
 pytestmark = pytest.mark.quick
 

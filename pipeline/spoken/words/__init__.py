@@ -4,7 +4,7 @@
 the week, short and long by turns; ``words_too``: abbreviations that are words as well, which may
 end a sentence; ``unspoken``: those that are left to the voice. All others are the fields of
 ``pipeline.spoken.wording.Wording``; English has those of ``abbreviations``, ``units`` and
-``phrases``. A table is written as ``sign = word; ...``.
+``phrases``, German also those of ``german``. A table is written as ``sign = word; ...``.
 """
 
 from __future__ import annotations
@@ -49,3 +49,8 @@ def by_turns(text: str) -> dict[str, str]:
     """Parse ``short long short long ...``: the long form of each short one."""
     words = text.split()
     return dict(zip(words[::2], words[1::2], strict=True))
+
+
+MATHS_WORDS = {language: pairs(words_of(language)["maths"]) for language in LANGUAGES}
+"""By language, ISO 639-1: sign or LaTeX's name -> word. ``from`` and ``to`` name the bounds of a
+sum, ``of`` follows a function, and ``root`` stands before the index of other roots."""
