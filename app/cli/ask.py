@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from app.cli.models import open_cache
 from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.cli.record import RecordOption, recording
 from app.compose import Assistant
+from app.models.weights import open_cache
 from app.server.serving import local_server
 from app.settings.load import load_settings
 from app.talk.realtime_client import RATE, SpokenTurn, connect

@@ -19,9 +19,9 @@ from app.cli.measuring import (
     measure_running_server,
     summary,
 )
-from app.cli.models import open_cache
 from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.compose import synthesize_alone
+from app.models.weights import open_cache
 from app.settings.load import load_settings
 from app.talk.realtime_client import RATE
 from hardware.wav import read_recording

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from app.cli.models import open_cache
 from app.cli.options import ConfigOption, SetOption
+from app.models.weights import open_cache
 from app.settings.load import load_settings
 from pipeline.engines.contract_check import faults
 from pipeline.engines.registry import EngineSpec, Kind, engine_names, engine_spec

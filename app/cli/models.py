@@ -13,13 +13,12 @@ import typer
 from rich.console import Console
 
 from app.cli.options import ConfigOption, JsonOption, OfflineOption, SetOption
-from app.models.catalogue import Catalogue
 from app.models.delta import Delta, apply, read_delta
 from app.models.delta_making import make_delta
 from app.models.download import Progress, Report, megabytes, sha256_of
 from app.models.pull import pull as pull_weights
 from app.models.updates import add_to_index, model_files
-from app.models.weights import WeightsCache
+from app.models.weights import WeightsCache, open_cache
 from app.server.control import ask, socket_path
 from app.settings.load import load_settings
 from app.settings.model import Settings
@@ -31,12 +30,6 @@ NamesArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="[NAMES]...", help="As in `models list`; default: those in use."),
 ]
-
-
-def open_cache(settings: Settings) -> WeightsCache:
-    """The cache and catalogue that the settings name."""
-    catalogue = Catalogue.load(settings.paths.catalogue)
-    return WeightsCache(settings.paths.cache(os.environ), catalogue)
 
 
 @app.command("list")

@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from app.cli.models import open_cache, pull_with_bars
+from app.cli.models import pull_with_bars
 from app.cli.options import ConfigOption, OfflineOption, SetOption
 from app.compose import first_error
-from app.models.weights import WeightsCache
+from app.models.weights import WeightsCache, open_cache
 from app.people.enrolment import voice_alone
 from app.people.file import PeopleFile, model_digest
 from app.server.control import NotRunning, ask, socket_path

@@ -18,7 +18,7 @@ from rich.markup import escape
 from app.access.file import AccessFile, AccessList
 from app.access.policy import in_url, is_loopback, parse_network, shown_network
 from app.cli.config import settings_warnings
-from app.cli.models import catalogue_rows, open_cache
+from app.cli.models import catalogue_rows
 from app.cli.options import ConfigOption, SetOption
 from app.cli.record import RecordOption, recording
 from app.compose import Assistant
@@ -31,7 +31,7 @@ from app.doctor.stack import setup_command
 from app.models.download import Progress, megabytes
 from app.models.memory_room import has_room
 from app.models.pull import pull as pull_weights
-from app.models.weights import WeightsCache
+from app.models.weights import WeightsCache, open_cache
 from app.server.exchange import Exchange
 from app.server.gate import access_for, typed_command
 from app.server.live_settings import LiveSettings

@@ -14,10 +14,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from app.cli.models import open_cache
 from app.cli.options import ConfigOption, SetOption
 from app.cli.record import RecordOption, recording
 from app.compose import Assistant, first_error
+from app.models.weights import open_cache
 from app.settings.load import load_settings
 from app.settings.model import Settings
 from app.talk.keys import has_keys, key_presses

@@ -29,7 +29,7 @@ from app.models.download import SPARE_BYTES
 from app.models.engine_memory import STACK_EXTRAS
 from app.models.gpu import Gpus, find_gpus
 from app.models.wake_word import wake_word
-from app.models.weights import WeightsCache
+from app.models.weights import WeightsCache, open_cache
 from app.people.file import PeopleFile, model_digest
 from app.server.local_key import key_for
 from app.server.tls import tls_from_files
@@ -151,9 +151,7 @@ def check_people(settings: Settings, environ: Mapping[str, str]) -> Iterator[Che
                 yield Check("people", "warn", detail, "Run: reachy-voice people add NAME")
             return
         require_modules(engine_spec(Kind.SPEAKER, settings.speaker.engine))
-        catalogue = Catalogue.load(settings.paths.catalogue)
-        cache = WeightsCache(settings.paths.cache(environ), catalogue)
-        known.voices(model_digest(settings.speaker, cache))
+        known.voices(model_digest(settings.speaker, open_cache(settings, environ)))
     except ReachyVoiceError as error:
         yield Check("people", "fail", error.account, error.fix)
     else:
@@ -281,9 +279,7 @@ def check_stack_and_room(
 ) -> Iterator[Check]:
     """Check the GPU and its packages if an engine uses them, weights, memory and disk."""
     try:
-        cache = WeightsCache(
-            settings.paths.cache(environ), Catalogue.load(settings.paths.catalogue)
-        )
+        cache = open_cache(settings, environ)
         needs = needs_of(settings, gpus, "auto", environ)
     except (ConfigError, WeightsError) as error:
         yield Check("weights", "fail", error.account, error.fix)

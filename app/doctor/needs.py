@@ -8,11 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from app.models.catalogue import Catalogue
 from app.models.engine_memory import EngineMemory, GpuKind, GpuLoad, demand
 from app.models.gpu import Gpus
 from app.models.pull import remote_file
-from app.models.weights import WeightsCache
+from app.models.weights import WeightsCache, open_cache
 from app.settings.model import Settings
 from app.setup.needs import MissingWeights, Needs
 from pipeline.engines.llm.llama_options import LlamaCppOptions
@@ -59,8 +58,8 @@ def needs_of(
 ) -> EngineNeeds:
     """``system``: ``sys.platform``. Raises ``ConfigError``, and ``WeightsError`` if the weights are
     not in the catalogue."""
-    catalogue = Catalogue.load(settings.paths.catalogue)
-    cache = WeightsCache(settings.paths.cache(environ), catalogue)
+    cache = open_cache(settings, environ)
+    catalogue = cache.catalogue
     gpu = gpu_here(gpus, torch, system or sys.platform)
     engines = [
         EngineMemory(spec, options, catalogue, gpu)

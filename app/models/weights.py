@@ -7,8 +7,9 @@ it.
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
@@ -16,14 +17,20 @@ from typing import Literal
 from app.file_lock import locked
 from app.models.catalogue import Catalogue
 from app.models.download import WrongContent, check_file
+from app.settings.model import Settings
 from pipeline.engines.registry import EngineOptions
 from pipeline.errors import WeightsError
 
 State = Literal["present", "absent", "damaged"]
 
 
+def open_cache(settings: Settings, environ: Mapping[str, str] = os.environ) -> WeightsCache:
+    """The cache and catalogue that the settings name. Raises ``ConfigError``."""
+    return WeightsCache(settings.paths.cache(environ), Catalogue.load(settings.paths.catalogue))
+
+
 class WeightsCache:
-    """The cache of weights. ``directory`` is ``settings.paths.cache(environ)``."""
+    """The cache of weights in ``directory``."""
 
     def __init__(self, directory: Path, catalogue: Catalogue | None = None) -> None:
         self.directory = directory

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
-from app.models.weights import WeightsCache
+from app.models.weights import open_cache
 from app.settings.model import Settings
 from hardware.robot.body import RobotBody
 from hardware.robot.errors import RobotError
@@ -69,8 +68,7 @@ def score_windows(pcm: Pcm, settings: Settings) -> SilentRoom:
     options = settings.engine(Kind.VAD)
     spec = engine_spec(Kind.VAD, options.engine)
     require_modules(spec)
-    cache = WeightsCache(settings.paths.cache(os.environ))
-    vad = spec.build(options, cache.of(options))
+    vad = spec.build(options, open_cache(settings).of(options))
     stream, size = vad.open(), vad.window_samples
     starts = range(0, len(pcm) - size + 1, size)
     frames = [AudioFrame(pcm[at : at + size], LISTEN_RATE, at) for at in starts]

@@ -21,7 +21,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from app.models.weights import WeightsCache
+from app.models.weights import WeightsCache, open_cache
 from app.settings.model import Settings
 from pipeline.audio import Pcm
 from pipeline.engines.registry import (
@@ -232,4 +232,4 @@ def open_memo(settings: Settings) -> Memo:
 
 
 def ears_of(settings: Settings, memo: Memo) -> Ears:
-    return Ears(settings, WeightsCache(settings.paths.cache(os.environ)), memo)
+    return Ears(settings, open_cache(settings), memo)
