@@ -19,7 +19,7 @@ from app.clock.clock_tools import ClockTools, WithClock
 from app.clock.phrases import PlainRequests
 from app.clock.sentences import Sentences
 from app.clock.timers_file import TimersFile
-from app.models.engine_set import EngineSet, build_engine
+from app.models.engine_set import EngineSet, engines_alone
 from app.models.wake_word import wake_word
 from app.models.weights import WeightsCache
 from app.models.word_scales import WordScales
@@ -39,7 +39,6 @@ from pipeline.commands import SessionConfig
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.echo.sent import ClientEcho, Rooms
-from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import EngineOptions, Kind, SttOptions, require_package
 from pipeline.errors import EngineError, ReachyVoiceError
 from pipeline.hearing.client_echo import EchoHearing, Hearing
@@ -264,18 +263,12 @@ async def synthesize_alone(
     settings: Settings, cache: WeightsCache, texts: Sequence[str]
 ) -> list[tuple[Pcm, int]]:
     """Speak each text with the voice engine alone: (int16 mono, rate in Hz)."""
-    pool = Pool()
-    worker = await asyncio.to_thread(build_engine, settings.tts, Kind.TTS, cache, pool)
-    tts = tts_stage(worker)
-    ready = asyncio.Event()
     spoken = []
-    async with pool, asyncio.TaskGroup() as group:
-        group.create_task(worker.run(ready.set))
-        await ready.wait()
+    async with engines_alone(settings, cache, Kind.TTS) as (engine,):
+        tts = tts_stage(engine)
         for text in texts:
             chunks = [pcm async for pcm in tts.synthesize(SpeechRequest(text), Work())]
             spoken.append((np.concatenate(chunks), tts.rate))
-        worker.close()
     return spoken
 
 

@@ -9,41 +9,40 @@ no key. Piper (GPL-3) runs in a separate program. See docs/servers.md.
 """
 
 import argparse
-import asyncio
-import io
-import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from email.parser import BytesParser
 from email.policy import HTTP
 from typing import Any
 
-import soundfile
-import soxr
+import numpy as np
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from app.models.engine_set import build_engine
-from app.models.weights import WeightsCache
-from app.settings.load import load_settings
-from pipeline.audio import LISTEN_RATE, Resampler, from_float, pcm_to_bytes
-from pipeline.engines.by_url.pool import Pool
-from pipeline.engines.registry import Kind
-from pipeline.errors import ReachyVoiceError
-from pipeline.messages import SpeechRequest
-from pipeline.work import Work
-from pipeline.workers.stages import stt_stage, tts_stage
+from reachy_voice.engines import Kind, SpeechRequest
+from reachy_voice.hosting import (
+    LISTEN_RATE,
+    Engine,
+    ReachyVoiceError,
+    Resampler,
+    Work,
+    decoded,
+    engines_alone,
+    load_settings,
+    open_cache,
+    stt_stage,
+    tts_stage,
+)
 
 SPOKEN_RATE = 24_000
 
 
 def audio_server(config: str | None, kinds: Sequence[Kind] = (Kind.STT, Kind.TTS)) -> Starlette:
     settings = load_settings(config).settings
-    cache = WeightsCache(settings.paths.cache(os.environ))
-    engines = {kind: build_engine(settings.engine(kind), kind, cache, Pool()) for kind in kinds}
+    engines: dict[Kind, Engine] = {}
 
     async def transcriptions(request: Request) -> Response:
         head = f"Content-Type: {request.headers['content-type']}\r\n\r\n".encode()
@@ -52,8 +51,7 @@ def audio_server(config: str | None, kinds: Sequence[Kind] = (Kind.STT, Kind.TTS
             str(part.get_param("name", header="content-disposition")): part.get_payload(decode=True)
             for part in form.iter_parts()
         }
-        sound, rate = soundfile.read(io.BytesIO(fields["file"]), dtype="float32", always_2d=True)
-        pcm = from_float(soxr.resample(sound.mean(axis=1), rate, LISTEN_RATE))
+        pcm = np.concatenate([*decoded(fields["file"], LISTEN_RATE, "file")])
         utterance = await stt_stage(engines[Kind.STT]).open(
             fields.get("language", b"").decode(), False, Work()
         )
@@ -75,8 +73,8 @@ def audio_server(config: str | None, kinds: Sequence[Kind] = (Kind.STT, Kind.TTS
         try:
             async with aclosing(voice.synthesize(said, work)) as pieces:
                 async for pcm in pieces:
-                    yield pcm_to_bytes(resampler.feed(pcm))
-            yield pcm_to_bytes(resampler.flush())
+                    yield resampler.feed(pcm).tobytes()
+            yield resampler.flush().tobytes()
         finally:
             work.cancel()
 
@@ -94,15 +92,9 @@ def audio_server(config: str | None, kinds: Sequence[Kind] = (Kind.STT, Kind.TTS
     @asynccontextmanager
     async def running(app: Starlette) -> AsyncIterator[None]:
         """Load the engines before serving, and close them after."""
-        ready = {engine: asyncio.Event() for engine in engines.values()}
-        async with asyncio.TaskGroup() as group:
-            for engine, is_ready in ready.items():
-                group.create_task(engine.run(is_ready.set))
-            for is_ready in ready.values():
-                await is_ready.wait()
+        async with engines_alone(settings, open_cache(settings), *kinds) as loaded:
+            engines.update(zip(kinds, loaded, strict=True))
             yield
-            for engine in ready:
-                engine.close()
 
     paths = {
         Kind.STT: Route("/v1/audio/transcriptions", transcriptions, methods=["POST"]),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -294,6 +295,30 @@ def build_engine(options: EngineOptions, kind: Kind, cache: WeightsCache, pool: 
     if options.batched:
         return BatchedWorker(spec, options, weights, ran=ran)
     return worker_for(spec, _with_directory(options, cache), weights, ran)
+
+
+@asynccontextmanager
+async def engines_alone(
+    settings: Settings, cache: WeightsCache, *kinds: Kind
+) -> AsyncIterator[list[Engine]]:
+    """Engines of the settings without an assistant, loaded and then closed. Raises what building
+    raises, and an ``ExceptionGroup`` of what loading raises."""
+    pool = Pool()
+    engines = [
+        await asyncio.to_thread(build_engine, settings.engine(kind), kind, cache, pool)
+        for kind in kinds
+    ]
+    async with pool, asyncio.TaskGroup() as group:
+        loaded = [asyncio.Event() for _ in engines]
+        for engine, is_loaded in zip(engines, loaded, strict=True):
+            group.create_task(engine.run(is_loaded.set))
+        for is_loaded in loaded:
+            await is_loaded.wait()
+        try:
+            yield engines
+        finally:
+            for engine in engines:
+                engine.close()
 
 
 def _with_directory(options: EngineOptions, cache: WeightsCache) -> EngineOptions:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import numpy as np
 
-from app.models.engine_set import build_engine
+from app.models.engine_set import engines_alone
 from app.models.weights import WeightsCache
 from app.settings.model import Settings
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
-from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.contract import Embedding
 from pipeline.engines.registry import Kind
 from pipeline.engines.stages import SpeakerStage, VadStage, VadStreamStage
@@ -81,24 +79,11 @@ async def voice_alone(
     """Learn a voice with engines started for it. ``sound``: pieces at 16 kHz; taken until there is
     enough speech. ``tell`` gets the seconds of speech so far. Raises an ``ExceptionGroup`` of
     ``ReachyVoiceError``."""
-    pool, kinds = Pool(), (Kind.VAD, Kind.SPEAKER)
-    engines = [
-        await asyncio.to_thread(build_engine, settings.engine(kind), kind, cache, pool)
-        for kind in kinds
-    ]
-    async with pool, asyncio.TaskGroup() as group:
-        for engine in engines:
-            ready = asyncio.Event()
-            group.create_task(engine.run(ready.set))
-            await ready.wait()
-        try:
-            enrolment = Enrolment(vad_stage(engines[0]))
-            async for pcm in sound:
-                await enrolment.hear(pcm)
-                tell(enrolment.speech_s)
-                if enrolment.complete:
-                    break
-            return await enrolment.voice(speaker_stage(engines[1]))
-        finally:
-            for engine in engines:
-                engine.close()
+    async with engines_alone(settings, cache, Kind.VAD, Kind.SPEAKER) as (vad, speaker):
+        enrolment = Enrolment(vad_stage(vad))
+        async for pcm in sound:
+            await enrolment.hear(pcm)
+            tell(enrolment.speech_s)
+            if enrolment.complete:
+                break
+        return await enrolment.voice(speaker_stage(speaker))

@@ -12,7 +12,7 @@ from ray.serve import Application
 from starlette.applications import Starlette
 
 from examples.audio_server import audio_server
-from pipeline.engines.registry import Kind
+from reachy_voice.engines import Kind
 
 
 def ears(given: dict[str, object]) -> Application:
