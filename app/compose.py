@@ -40,7 +40,7 @@ from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.echo.sent import ClientEcho, Rooms
 from pipeline.engines.registry import EngineOptions, Kind, SttOptions, require_package
-from pipeline.errors import EngineError, ReachyVoiceError
+from pipeline.errors import EngineError, one_error
 from pipeline.hearing.client_echo import EchoHearing, Hearing
 from pipeline.messages import SpeechRequest
 from pipeline.realtime.session_config import SessionDefaults
@@ -93,7 +93,7 @@ class Assistant:
     ) -> None:
         """Build and warm every engine, then live until ``close``. ``without_servers``: engines by
         URL may become ready later. Raises what a build raises."""
-        try:
+        with one_error():
             async with asyncio.TaskGroup() as group:
                 beside = [self.tool_servers.run(), self.announcer.run(), self.household.run()]
                 beside += [self.clock.run()] if self.clock else []
@@ -101,8 +101,6 @@ class Assistant:
                 await self.engines.run(on_engine_ready, without_servers=without_servers)
                 for task in running:
                     task.cancel()
-        except* ReachyVoiceError as errors:
-            raise first_error(errors) from None
 
     def close(self) -> None:
         self.engines.close()
@@ -270,15 +268,6 @@ async def synthesize_alone(
             chunks = [pcm async for pcm in tts.synthesize(SpeechRequest(text), Work())]
             spoken.append((np.concatenate(chunks), tts.rate))
     return spoken
-
-
-def first_error(errors: BaseExceptionGroup[ReachyVoiceError]) -> ReachyVoiceError:
-    """The first leaf of an exception group."""
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, ReachyVoiceError)
-    return error
 
 
 MODEL = "reachy-voice"

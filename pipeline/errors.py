@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 class ReachyVoiceError(Exception):
@@ -46,6 +47,18 @@ class ConfigError(ReachyVoiceError):
     """The YAML, an environment variable or ``--set`` cannot be used."""
 
     exit_code = 3
+
+
+@contextmanager
+def one_error() -> Iterator[None]:
+    """Raise one error in place of a group around it: people are shown one."""
+    try:
+        yield
+    except* ReachyVoiceError as errors:
+        error: BaseException = errors
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
 
 
 class WeightsError(ReachyVoiceError):

@@ -13,7 +13,6 @@ import typer
 
 from app.cli.models import pull_with_bars
 from app.cli.options import ConfigOption, OfflineOption, SetOption
-from app.compose import first_error
 from app.models.weights import WeightsCache, open_cache
 from app.people.enrolment import voice_alone
 from app.people.file import PeopleFile, model_digest
@@ -25,7 +24,7 @@ from hardware.wav import read_recording
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import Embedding
 from pipeline.engines.voices import ENROLMENT_S
-from pipeline.errors import ReachyVoiceError
+from pipeline.errors import one_error
 
 LONGEST_S = 90
 """How long the microphone is listened to."""
@@ -61,10 +60,7 @@ def add(
     pcm = None if recording is None else read_recording(recording, LISTEN_RATE)
     pull_with_bars(cache, settings.speaker_weights(), offline=offline)
     model = model_digest(settings.speaker, cache)
-    try:
-        voice = asyncio.run(_learn(settings, cache, pcm))
-    except* ReachyVoiceError as errors:
-        raise first_error(errors) from None
+    voice = asyncio.run(_learn(settings, cache, pcm))
     file.change(lambda known: known.with_person(name, voice, model))
     typer.echo(f"{name} is known now.")
     _tell_server(settings)
@@ -92,11 +88,12 @@ async def _learn(settings: Settings, cache: WeightsCache, pcm: Pcm | None) -> Em
         return await voice_alone(settings, cache, seconds_of(pcm))
     card = SoundCard(settings.sound, lambda notice: None)
     typer.echo(TEXT)
-    async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(card.run())
-        voice = await voice_alone(settings, cache, heard(card), tell)
-        typer.echo("")
-        running.cancel()
+    with one_error():
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(card.run())
+            voice = await voice_alone(settings, cache, heard(card), tell)
+            typer.echo("")
+            running.cancel()
     return voice
 
 

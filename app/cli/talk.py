@@ -16,13 +16,13 @@ from rich.markup import escape
 
 from app.cli.options import ConfigOption, SetOption
 from app.cli.record import RecordOption, recording
-from app.compose import Assistant, first_error
+from app.compose import Assistant
 from app.models.weights import open_cache
 from app.settings.load import load_settings
 from app.settings.model import Settings
 from app.talk.keys import has_keys, key_presses
 from app.talk.realtime_client import realtime_url
-from pipeline.errors import ReachyVoiceError
+from pipeline.errors import one_error
 
 UrlArgument = Annotated[
     str | None,
@@ -128,13 +128,11 @@ async def _talk(
         stack.enter_context(warnings_in(state))
         if has_keys():
             stack.enter_context(key_presses(key))
-        try:
+        with one_error():
             async with asyncio.TaskGroup() as group:
                 talking = group.create_task(app.run())
                 await end.wait()
                 talking.cancel()
-        except* ReachyVoiceError as errors:
-            raise first_error(errors) from None
 
 
 def _keys(settings: Settings) -> str:

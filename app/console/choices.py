@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import SecretStr
 
 from app.access.api_errors import ApiError
-from app.compose import Assistant, first_error, synthesize_alone
+from app.compose import Assistant, synthesize_alone
 from app.models.engine_memory import EngineMemory
 from app.models.gpu import Gpus, find_gpus
 from app.models.memory_room import has_room
@@ -30,7 +30,7 @@ from pipeline.engines.registry import (
     engine_spec,
     require_modules,
 )
-from pipeline.errors import EngineError, MissingExtra, ReachyVoiceError
+from pipeline.errors import EngineError, MissingExtra
 from pipeline.messages import SpeechRequest
 from pipeline.work import Work
 
@@ -106,10 +106,7 @@ class Choices:
         if isinstance(settings.tts, UrlOptions):  # the user is waiting for the sample
             at_once = settings.tts.model_copy(update={"start_s": 0.0})
             settings = settings.model_copy(update={"tts": at_once})
-        try:
-            ((pcm, rate),) = await synthesize_alone(settings, self._cache, [SENTENCE])
-        except* ReachyVoiceError as errors:
-            raise first_error(errors) from None
+        ((pcm, rate),) = await synthesize_alone(settings, self._cache, [SENTENCE])
         return wav(pcm, rate)
 
     def _settings(self, profile: str) -> Settings:

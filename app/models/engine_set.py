@@ -28,7 +28,13 @@ from pipeline.engines.registry import (
     require_modules,
 )
 from pipeline.engines.stages import SpeakerStage, Stages
-from pipeline.errors import EngineCrashed, MissingExtra, ReachyVoiceError, WeightsError
+from pipeline.errors import (
+    EngineCrashed,
+    MissingExtra,
+    ReachyVoiceError,
+    WeightsError,
+    one_error,
+)
 from pipeline.speaking.apology import KeptSentences
 from pipeline.workers.batched import BatchedWorker
 from pipeline.workers.placements import worker_for
@@ -301,24 +307,25 @@ def build_engine(options: EngineOptions, kind: Kind, cache: WeightsCache, pool: 
 async def engines_alone(
     settings: Settings, cache: WeightsCache, *kinds: Kind
 ) -> AsyncIterator[list[Engine]]:
-    """Engines of the settings without an assistant, loaded and then closed. Raises what building
-    raises, and an ``ExceptionGroup`` of what loading raises."""
+    """Engines of the settings without an assistant, loaded and then closed. Raises
+    ``ReachyVoiceError``."""
     pool = Pool()
     engines = [
         await asyncio.to_thread(build_engine, settings.engine(kind), kind, cache, pool)
         for kind in kinds
     ]
-    async with pool, asyncio.TaskGroup() as group:
-        loaded = [asyncio.Event() for _ in engines]
-        for engine, is_loaded in zip(engines, loaded, strict=True):
-            group.create_task(engine.run(is_loaded.set))
-        for is_loaded in loaded:
-            await is_loaded.wait()
-        try:
-            yield engines
-        finally:
-            for engine in engines:
-                engine.close()
+    with one_error():
+        async with pool, asyncio.TaskGroup() as group:
+            loaded = [asyncio.Event() for _ in engines]
+            for engine, is_loaded in zip(engines, loaded, strict=True):
+                group.create_task(engine.run(is_loaded.set))
+            for is_loaded in loaded:
+                await is_loaded.wait()
+            try:
+                yield engines
+            finally:
+                for engine in engines:
+                    engine.close()
 
 
 def _with_directory(options: EngineOptions, cache: WeightsCache) -> EngineOptions:

@@ -77,7 +77,7 @@ async def voice_alone(
     tell: Callable[[float], None] = lambda speech_s: None,
 ) -> Embedding:
     """Learn a voice with engines started for it. ``sound``: pieces at 16 kHz; taken until there is
-    enough speech. ``tell`` gets the seconds of speech so far. Raises an ``ExceptionGroup`` of
+    enough speech. ``tell`` gets the seconds of speech so far. Raises
     ``ReachyVoiceError``."""
     async with engines_alone(settings, cache, Kind.VAD, Kind.SPEAKER) as (vad, speaker):
         enrolment = Enrolment(vad_stage(vad))

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from app.announcing.announcer import AnnouncementRequest
-from app.compose import Assistant, first_error
+from app.compose import Assistant
 from app.console.running import ConsoleServer, TlsPort
 from app.server.control import answer_requests, socket_path
 from app.server.conversation_folder import ConversationFolder
@@ -30,7 +30,7 @@ from app.server.tls import ServerTls, tls_from_files, tls_generated
 from app.server.updates import UpdateFollower
 from app.settings.model import ServerSettings, Settings, TlsFiles
 from pipeline.engines.registry import CORE, Kind, require_package
-from pipeline.errors import ConfigError, ReachyVoiceError
+from pipeline.errors import ConfigError, ReachyVoiceError, one_error
 
 log = logging.getLogger("reachy_voice.server")
 
@@ -87,7 +87,7 @@ async def run_server(
         webrtc=settings.webrtc,
     )
     real_port = ports.main.getsockname()[1]
-    try:
+    with one_error():
         async with local_key(access, real_port, os.environ), asyncio.TaskGroup() as group:
             group.create_task(assistant.run(on_engine_ready, without_servers=without_servers))
             aside = [_tell_ready(assistant, live, real_port, on_ready)]
@@ -111,8 +111,6 @@ async def run_server(
             for task in tasks:
                 task.cancel()
             assistant.close()
-    except* ReachyVoiceError as errors:
-        raise first_error(errors) from None
 
 
 def _shown(

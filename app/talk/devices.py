@@ -9,7 +9,6 @@ from math import log10
 
 import numpy as np
 
-from app.compose import first_error
 from app.settings.model import Settings
 from app.talk.false_starts import false_starts, quiet_threshold, score_windows, turning_head
 from hardware.robot.errors import RobotError
@@ -23,7 +22,7 @@ from hardware.sound.loopback import CHIRP_S, LoopbackEcho, chirp, find_echo, los
 from hardware.sound.notices import AllZero, DeviceLoss, Lifeless, SoundNotice
 from hardware.sound.portaudio import PortAudio
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.errors import MissingExtra, ReachyVoiceError, WeightsError
+from pipeline.errors import MissingExtra, WeightsError, one_error
 
 _SILENCE_DBFS = -96.3
 """One quantisation step of int16."""
@@ -146,7 +145,7 @@ async def run_test(
     troubles: list[RobotError] = []
     card = SoundCard(sound, notices.append, driver)
     sounds = _SoundLog()
-    try:
+    with one_error():
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(card.run())
             reading = tasks.create_task(sounds.read(card))
@@ -163,9 +162,6 @@ async def run_test(
             state = card.state()
             running.cancel()
             await reading
-    except* ReachyVoiceError as errors:
-        # Show the user the one error, not the group around it.
-        raise first_error(errors) from None
     result = _test_result(state, notices, sounds, played_s, _power(silence))
     return replace(result, robot=_robot_state(robot, troubles)), silence
 

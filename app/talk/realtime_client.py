@@ -25,7 +25,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketExce
 from app.server.local_key import key_for
 from app.setup.place import USUAL_PORT
 from pipeline.audio import Pcm, pcm_from_bytes, pcm_to_bytes
-from pipeline.errors import ReachyVoiceError
+from pipeline.errors import ReachyVoiceError, one_error
 
 RATE = 24_000
 """Hz, both ways: the Realtime API's default."""
@@ -179,13 +179,11 @@ class RealtimeClient:
         return turn
 
     async def _converse(self, turn: SpokenTurn, pcm: Pcm, began: float, to_end: bool) -> None:
-        try:
+        with one_error():
             async with asyncio.TaskGroup() as group:
                 microphone = group.create_task(self._microphone(pcm, began))
                 await self._listen(turn, to_end)
                 microphone.cancel()
-        except* TurnFailed as failed:
-            raise failed.exceptions[0] from None
 
     async def _microphone(self, pcm: Pcm, began: float) -> None:
         """Send 20 ms chunks when they would have been recorded; then room tone."""

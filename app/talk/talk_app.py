@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from app.announcing.announcer import AnnouncementRequest, Announcer
-from app.compose import Assistant, first_error
+from app.compose import Assistant
 from app.server.control import Tell, answer_requests, talk_socket_path
 from app.settings.model import Settings
 from app.talk.conversation import Connected, Conversation, Disconnected, LocalConversation
@@ -37,7 +37,7 @@ from pipeline.commands import Direction
 from pipeline.echo.card import CardEcho
 from pipeline.echo.path import EchoMemory
 from pipeline.engines.registry import Kind
-from pipeline.errors import ReachyVoiceError
+from pipeline.errors import ReachyVoiceError, one_error
 from pipeline.events import Event, Woke
 from pipeline.hearing.card import ChipHearing, EchoMode, HalfDuplexHearing
 from pipeline.hearing.client_echo import Hearing
@@ -91,7 +91,7 @@ class TalkApp:
 
     async def run(self) -> None:
         """Raises ``ReachyVoiceError`` if there is no device, engine or server."""
-        try:
+        with one_error():
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._card.run())
                 if self._assistant:
@@ -107,8 +107,6 @@ class TalkApp:
                 finally:
                     if self._assistant:
                         self._assistant.close()
-        except* ReachyVoiceError as errors:
-            raise first_error(errors) from None
 
     def key(self, character: str) -> None:
         """A key was pressed."""
