@@ -91,10 +91,8 @@ async def _serve(connection: socket.socket, carry: Carry) -> None:
 
 def _remove(path: Path) -> None:
     """Remove the socket, unless another server listens there by now."""
-    with suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
-        probe.connect(str(path))
-        return
-    path.unlink(missing_ok=True)
+    if not _answers(path):
+        path.unlink(missing_ok=True)
 
 
 def _listen(listener: socket.socket, path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from app import file_lock
 from app.root import IS_INSTALLED, ROOT
+from app.write_whole import write_whole
 
 USUAL_PORT = 8765
 """``server.port``, if the settings name no other or cannot be read yet."""
@@ -159,6 +160,4 @@ class Stamps:
 
     def write(self, step: str, value: str) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        unfinished = self.directory / f".{step}"
-        unfinished.write_text(value)
-        os.replace(unfinished, self.directory / step)
+        write_whole(self.directory / step, value)

@@ -24,6 +24,7 @@ from urllib.parse import urljoin
 from app.setup.failures import PORT_TAKEN, SetupError
 from app.setup.place import USUAL_PORT, Place, owners_file
 from app.setup.steps import Step
+from app.write_whole import write_whole
 
 SHOWN_S = 10
 """How long the page stays up for a browser to show why set-up has stopped."""
@@ -85,10 +86,8 @@ class SetupProgress:
         self._write(state)
 
     def _write(self, state: Mapping[str, Any]) -> None:
-        unfinished = self.file.with_suffix(".new")
-        unfinished.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(json.dumps(state))
-        os.replace(unfinished, self.file)
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(self.file, json.dumps(state))
 
 
 @contextmanager
