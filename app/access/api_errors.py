@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message
 
@@ -78,16 +78,19 @@ def parsed(kind: type[ModelT], body: bytes | Mapping[str, Any]) -> ModelT:
 
 
 async def read_body(request: Request, max_bytes: int, setting: str = "") -> bytes:
-    """The whole body. Raises ``ApiError`` (413) as soon as it is too large. ``setting``: the name
-    of the limit, in brackets."""
+    """The whole body. Raises ``ApiError`` as soon as it is too large (413), or the client has gone.
+    ``setting``: the name of the limit, in brackets."""
     parts: list[bytes] = []
     size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > max_bytes:
-            message = f"The body may have at most {max_bytes} bytes{setting}."
-            raise ApiError(413, "request_too_large", message)
-        parts.append(part)
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > max_bytes:
+                message = f"The body may have at most {max_bytes} bytes{setting}."
+                raise ApiError(413, "request_too_large", message)
+            parts.append(part)
+    except ClientDisconnect:
+        raise ApiError(400, "client_gone", "The client has gone.") from None
     return b"".join(parts)
 
 

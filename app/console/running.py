@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,10 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from starlette.requests import ClientDisconnect, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
 
-from app.access.api_errors import ApiError, read_body
+from app.access.api_errors import ApiError, parsed, read_body
 from app.access.file import AccessFile, new_key
 from app.access.policy import parse_network, shown_network
 from app.console.choices import AS_STARTED, Choices
@@ -306,14 +305,7 @@ async def _body(request: Request, shape: type[_A], most_bytes: int = MOST_BYTES)
         raise ApiError(403, "console_forbidden", f"A write needs the header {HEADER}.")
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise ApiError(415, "json_needed", "The body must be application/json.")
-    try:
-        return shape.model_validate(json.loads(await read_body(request, most_bytes)))
-    except ValidationError as errors:
-        first = errors.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ApiError(400, "invalid_request", f"{where}: {first['msg']}", where) from None
-    except (ValueError, RecursionError, ClientDisconnect):
-        raise ApiError(400, "invalid_json", "The body is not JSON.") from None
+    return parsed(shape, await read_body(request, most_bytes))
 
 
 def _available(part: _T | None) -> _T:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from starlette.datastructures import UploadFile
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -96,8 +96,6 @@ class OpenCalls:
             return error_response(400, "invalid_offer", str(error), "sdp")
         except ApiError as error:
             return error.response()
-        except ClientDisconnect:
-            return Response()
         location = {"Location": f"{CALLS}/{call_id}"}
         return Response(answer, 201, location, media_type="application/sdp")
 

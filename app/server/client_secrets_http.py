@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -59,8 +59,6 @@ def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
             return error_response(400, error.code, error.message, error.param)
         except ApiError as error:
             return error.response()
-        except ClientDisconnect:
-            return Response()  # the client has gone
         return JSONResponse(answered, headers={"Cache-Control": "no-store"})
 
     return [Route("/v1/realtime/client_secrets", create, methods=["POST"])]
