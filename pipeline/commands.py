@@ -207,8 +207,6 @@ class Direction:
     back) and 180 its right."""
     speech: bool
     """Whether the array hears speech now."""
-    energy: float = 0.0
-    """Of the speech in the chosen beam, 0 for none, in the array's own unit."""
 
 
 class Command:

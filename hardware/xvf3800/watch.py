@@ -212,7 +212,7 @@ class _View:
         # Without speech some firmware returns no angle: keep the last one.
         if math.isfinite(azimuth_deg):
             self._azimuth_deg = azimuth_deg % 360
-        direction = Direction(self._azimuth_deg, speech, self._energy())
+        direction = Direction(self._azimuth_deg, speech)
         return ArrayReading(direction, self._energies, self._is_converged, now)
 
     def _azimuth(self) -> tuple[float, bool]:
@@ -229,10 +229,7 @@ class _View:
             return float(values[0]), bool(values[1])
         if name == "DOA_VALUE_RADIANS":
             return math.degrees(values[0]), bool(values[1])
-        return math.degrees(values[AUTO_SELECT]), self._energy() > 0
-
-    def _energy(self) -> float:
-        return self._energies[AUTO_SELECT] if len(self._energies) > AUTO_SELECT else 0.0
+        return math.degrees(values[AUTO_SELECT]), any(self._energies[AUTO_SELECT:])
 
     def _optional(self, name: str) -> tuple[float, ...]:
         """Empty if this firmware does not know the parameter; it is not read again."""

@@ -78,7 +78,7 @@ async def embodied(
 async def test_directions_are_passed_on() -> None:
     array = respeaker()
     async with embodied(array) as told:
-        assert await told.faced.get() == Direction(90.0, True, 3.0)
+        assert await told.faced.get() == Direction(90.0, True)
         assert "firmware 2.0.12" in told.said
     assert array.writes == []
     assert not array.open
