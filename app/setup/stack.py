@@ -7,13 +7,14 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from app.setup.commands import Log
 from app.setup.failures import NO_NETWORK, SetupError
 from app.setup.place import Place, digest
-from app.setup.plan import INDEX, Fetch, locked_size
-from app.setup.steps import Step, install_locked
+from app.setup.plan import Fetch, locked_size
+from app.setup.steps import Step, packages
 
 CUDA_LOCK = "requirements-cuda.lock"
 CUDA = "13.0"
@@ -46,21 +47,15 @@ def installed_torch(place: Place) -> str:
 
 def torch_for_cuda(place: Place) -> Step:
     """PyPI's torch and torchaudio, built for CUDA 13.0, with NVIDIA's libraries; all pinned."""
-    lock = place.root / CUDA_LOCK
+    # pip does not distinguish torch from one for CPUs of the same version.
+    unfit = ("torch", "torchaudio")
+    step = packages(place, CUDA_LOCK, f"torch for CUDA {CUDA}", 240, unfit=unfit)
 
     def install(log: Log) -> None:
         place.stamps.remove("torch-cpu")
-        # pip does not distinguish it from a torch for CPUs of the same version.
-        command = place.pip("uninstall", "-y", "torch", "torchaudio")
-        log.run(command, CANNOT_INSTALL)
-        install_locked(place, CUDA_LOCK, log)
+        step.run(log)
 
-    download_mb, disk_mb = locked_size(place.root, CUDA_LOCK)
-    fetch = Fetch(f"torch for CUDA {CUDA}", INDEX, download_mb, disk_mb)
-    room_mb = 2 * download_mb + disk_mb
-    return Step(
-        "torch-cuda", fetch.what, lambda: digest(lock), install, 240, room_mb, fetches=(fetch,)
-    )
+    return replace(step, name="torch-cuda", title=step.fetches[0].what, run=install)
 
 
 def torch_for_cpu(place: Place) -> Step:
@@ -86,9 +81,9 @@ def torch_for_cpu(place: Place) -> Step:
         options = ["--no-deps", "--no-index", "--no-build-isolation", "--force-reinstall"]
         log.run(place.pip("install", *options, str(copy)), CANNOT_INSTALL)
 
-    download_mb, disk_mb = locked_size(place.root, "torch-cpu")
     what = f"{requirement} (for CPUs{'' if is_hashed else '; pinned by version, not by hash'})"
-    fetch = Fetch(what, "the package index, or else PyTorch's", download_mb, disk_mb)
+    source = "the package index, or else PyTorch's"
+    fetch = Fetch(what, source, *locked_size(place.root, "torch-cpu"))
     files = sorted(path for path in stub.rglob("*") if path.suffix in (".py", ".toml"))
     return Step(
         "torch-cpu",
@@ -96,7 +91,7 @@ def torch_for_cpu(place: Place) -> Step:
         lambda: digest(requirement, lock, *files) if is_hashed else digest(requirement, *files),
         install,
         60,
-        2 * download_mb + disk_mb,
+        2 * fetch.download_mb + fetch.disk_mb,
         fetches=(fetch,),
     )
 
@@ -113,20 +108,8 @@ def _install_for_cpu(place: Place, arguments: Sequence[str], log: Log) -> None:
 
 
 def packages_of_stack(place: Place) -> Step:
-    lock = place.root / STACK
-
-    def install(log: Log) -> None:
-        # Always, regardless of stamps: pip skips packages that are not installed.
-        what = f"packages that conflict with {STACK} could not be removed"
-        log.run(place.pip("uninstall", "-y", *SUPERSEDED), what)
-        install_locked(place, STACK, log)
-
-    download_mb, disk_mb = locked_size(place.root, STACK, already="requirements.lock")
-    fetch = Fetch(f"NeMo, Qwen3-TTS and what they use ({STACK})", INDEX, download_mb, disk_mb)
-    room_mb = 2 * download_mb + disk_mb
-    return Step(
-        STACK, f"Packages of {STACK}", lambda: digest(lock), install, 90, room_mb, fetches=(fetch,)
-    )
+    what = f"NeMo, Qwen3-TTS and what they use ({STACK})"
+    return packages(place, STACK, what, 90, already="requirements.lock", unfit=SUPERSEDED)
 
 
 def locked_versions(lock: Path) -> Mapping[str, list[str]]:

@@ -120,18 +120,33 @@ def pip_and_setuptools(place: Place) -> Step:
     return Step("bootstrap", "pip and setuptools", lambda: digest(lock), install, 5, 20)
 
 
-def packages(place: Place, name: str) -> Step:
-    lock = place.root / name
+def packages(
+    place: Place,
+    name: str,
+    what: str = "",
+    typical_s: float = 60,
+    *,
+    already: str = "",
+    unfit: Sequence[str] = (),
+) -> Step:
+    """The packages of a lock file, once those that are ``unfit`` beside them are gone. ``what``: in
+    the plan; ``already``: as for ``locked_size``."""
 
-    download_mb, disk_mb = locked_size(place.root, name)
-    fetch = Fetch(f"packages of {name}", INDEX, download_mb, disk_mb)
-    room_mb = 2 * download_mb + disk_mb
+    def install(log: Log) -> None:
+        if unfit:  # whatever the stamps say: pip skips packages that are not installed
+            cannot = f"packages that conflict with {name} could not be removed"
+            log.run(place.pip("uninstall", "-y", *unfit), cannot)
+        install_locked(place, name, log)
+
+    lock, title = place.root / name, f"packages of {name}"
+    fetch = Fetch(what or title, INDEX, *locked_size(place.root, name, already))
+    room_mb = 2 * fetch.download_mb + fetch.disk_mb
     return Step(
         name,
-        f"Packages of {name}",
+        title.capitalize(),
         lambda: digest(lock),
-        lambda log: install_locked(place, name, log),
-        60,
+        install,
+        typical_s,
         room_mb,
         fetches=(fetch,),
     )
