@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import importlib.util
 import json
 import os
 import platform
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +29,7 @@ from app.models.gpu import Gpus, find_gpus
 from app.models.wake_word import wake_word
 from app.models.weights import WeightsCache, open_cache
 from app.people.file import PeopleFile, model_digest
+from app.server.listening import ServerError, bind
 from app.server.local_key import key_for
 from app.server.tls import tls_from_files
 from app.settings.load import load_settings
@@ -38,7 +37,6 @@ from app.settings.model import NeedsSettings, ServerSettings, Settings, TlsFiles
 from app.settings.tools import ToolSettings
 from app.setup.computer import own_instructions, space, usable_cores
 from app.setup.finding import Check
-from app.setup.place import USUAL_PORT
 from app.talk.devices import chosen_devices
 from hardware.settings import Sound
 from hardware.sound.errors import SoundError
@@ -352,57 +350,31 @@ def _cpu_flags() -> frozenset[str]:
 
 def check_ports(server: ServerSettings) -> Iterator[Check]:
     """Check the server's port, and the one for Home Assistant, if any."""
-    is_free = _bind_error(server.host, server.port) is None
     yield (own := check_port(server.host, server.port))
-    if own.state == "ok" and not is_free:
-        notes = _ask(server.host, server.port, "/ready").get("notes", {})
-        for kind, note in notes.items():
-            yield Check(kind, "warn", f"{note} (measured by the running server)", SLOW_FIX)
+    running = _ask(server.host, server.port, "/ready") if own.state == "ok" else {}
+    for kind, note in running.get("notes", {}).items():
+        yield Check(kind, "warn", f"{note} (measured by the running server)", SLOW_FIX)
     if (port := server.wyoming_port) is None:
         return
     if is_loopback(server.host):
         detail = "only programs on this machine can connect"
         yield Check(HOME, "warn", detail, "If it is on another: reachy-voice serve --lan --wyoming")
-    elif is_free:  # otherwise our own server may use that port, too
-        yield replace(check_port(server.host, port), name=HOME)
+    elif own.state == "ok" and not running:  # otherwise our own server may use that port, too
+        yield replace(check_port(server.host, port, "server.wyoming_port"), name=HOME)
 
 
-def check_port(host: str, port: int) -> Check:
+def check_port(host: str, port: int, setting: str = "server.port") -> Check:
     """Is the port free, or used by our own server?"""
     where = f"{host}:{port}"
     if port == 0:
         return Check("port", "ok", "any free port")
-    error = _bind_error(host, port)
-    if error is None:
-        return Check("port", "ok", f"{where} is free")
-    in_use = error.errno == errno.EADDRINUSE
-    if in_use and "reachy-voice" in json.dumps(_ask(host, port, "/v1/models")):
-        return Check("port", "ok", f"reachy-voice is already serving on {where}")
-    return Check("port", "fail", f"{where}: {error.strerror or error}", _port_fix(error, port))
-
-
-def _port_fix(error: OSError, port: int) -> str:
-    if error.errno == errno.EADDRINUSE:
-        other = port + 1 if port < 65535 else port - 1
-        return f"Stop the other program, or use --set server.port={other}"
-    if error.errno == errno.EACCES:
-        return f"Use a port above 1023: --set server.port={USUAL_PORT}"
-    return "Correct server.host: 127.0.0.1, 0.0.0.0 or an address of this machine"
-
-
-def _bind_error(host: str, port: int) -> OSError | None:
-    """Why the port cannot be bound."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        with socket.socket(family, kind, protocol) as probe:
-            # Like a server, so that a port just released does not count as used.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
-    except OSError as error:
-        return error
-    return None
+        bind(host, port, setting).close()
+    except ServerError as error:
+        if "reachy-voice" in json.dumps(_ask(host, port, "/v1/models")):
+            return Check("port", "ok", f"reachy-voice is already serving on {where}")
+        return Check("port", "fail", f"{where}: {error.why}", error.fix)
+    return Check("port", "ok", f"{where} is free")
 
 
 def _ask(host: str, port: int, path: str) -> dict[str, Any]:

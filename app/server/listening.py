@@ -52,7 +52,8 @@ def _cannot_listen(host: str, port: int, setting: str, error: OSError) -> Server
     if isinstance(error, socket.gaierror):
         return ServerError(what, why="this host name is not known", fix="Set server.host")
     if error.errno == errno.EADDRINUSE:
-        fix = f"Stop it, or choose another port: --set {setting}={port + 1}"
+        other = port + 1 if port < 65535 else port - 1
+        fix = f"Stop it, or choose another port: --set {setting}={other}"
         return ServerError(what, why="another program listens there already", fix=fix)
     if error.errno == errno.EADDRNOTAVAIL:
         fix = "Set server.host to 127.0.0.1, or to 0.0.0.0 for the whole network"

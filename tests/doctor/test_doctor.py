@@ -209,7 +209,8 @@ def test_a_port_in_use(server: FileServer, answer: bytes | None) -> None:
     if answer is not None:
         server.files["/v1/models"] = answer
     port = port_of(server)
-    assert_fails(doctor.check_port("127.0.0.1", port), "in use", f"server.port={port + 1}")
+    check = doctor.check_port("127.0.0.1", port)
+    assert_fails(check, "listens there already", f"server.port={port + 1}")
 
 
 @pytest.mark.parametrize("is_installed", [True, False])
