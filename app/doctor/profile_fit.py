@@ -19,7 +19,7 @@ from app.doctor.stack import check_gpu, check_nvcc, llama_has_cuda
 from app.models.gpu import Gpus, find_gpus, find_nvcc
 from app.settings.load import DEFAULT, load_settings, resolve
 from app.settings.model import NeedsSettings
-from app.setup.computer import usable_cores
+from app.setup.computer import existing, usable_cores
 
 SYSTEM_MB = 1500
 """Main memory for everything else: an estimate for a Linux desktop."""
@@ -69,14 +69,13 @@ def this_machine(gpus: Gpus | None = None, environ: Mapping[str, str] = os.envir
     """What can be detected without torch. ``gpus``: if already detected."""
     gpus = gpus or find_gpus()
     cache = load_settings(DEFAULT, environ=environ).settings.paths.cache(environ)
-    existing = next(path for path in (cache, *cache.parents) if path.exists())
     return Machine(
         psutil.virtual_memory().total // 10**6,
         usable_cores(),
         gpus,
         sys.platform,
         platform.machine(),
-        shutil.disk_usage(existing).free // 10**6,
+        shutil.disk_usage(existing(cache)).free // 10**6,
         all(c.state == "ok" for c in check_nvcc(gpus.found, find_nvcc(), llama_has_cuda())),
     )
 
