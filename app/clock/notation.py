@@ -10,6 +10,7 @@ from pipeline.spoken.numbers import cardinal
 from pipeline.spoken.numerals import Numerals
 from pipeline.spoken.weekdays import short_days
 from pipeline.spoken.wording import WORDINGS
+from pipeline.spoken.words import pairs
 
 _ELISIONS = re.compile(r"\b([dl]|(?:a|da|de|ne|su)ll|qu|un|mezz)'\s?(?=\w)")
 _GAP = "(?:(?<= )| )"
@@ -28,12 +29,6 @@ def plain(text: str) -> str:
     return " ".join(_SIGNS.sub(" ", text).split())
 
 
-def entries(text: str) -> list[tuple[str, str]]:
-    """Parse a table ``words = value; ...``."""
-    parts = (entry.strip().partition(" = ") for entry in text.strip().split(";"))
-    return [(words, value.strip()) for words, _, value in parts]
-
-
 def any_of(patterns: Iterable[str]) -> str:
     """A pattern that tries the longest of ``patterns`` first."""
     return f"(?:{'|'.join(sorted(patterns, key=len, reverse=True)) or '(?!)'})"
@@ -45,7 +40,9 @@ class Notation:
     def __init__(self, language: str, numbers: str) -> None:
         """``numbers``: the table ``clock_numbers``."""
         values = {
-            plain(w.replace("_", " ")): n for words, n in entries(numbers) for w in words.split("|")
+            plain(w.replace("_", " ")): n
+            for words, n in pairs(numbers).items()
+            for w in words.split("|")
         }
         self._digits = _cardinals(language) | {
             word: n for word, n in values.items() if n.isdigit() and n != "1"

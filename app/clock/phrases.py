@@ -9,8 +9,9 @@ from datetime import datetime
 from functools import cache
 from math import inf
 
-from app.clock.notation import Notation, any_of, entries, plain
+from app.clock.notation import Notation, any_of, plain
 from app.clock.times import TimePatterns, Usual
+from pipeline.spoken.words import pairs
 from pipeline.waking.calls import Calls
 
 Call = tuple[str, str]
@@ -77,7 +78,7 @@ class Phrases:
     def _length(self, table: str) -> str:
         """A pattern that matches lengths of time."""
         words, units, wholes = self._words, dict[str, float](), dict[str, float]()
-        for line, value in entries(table):
+        for line, value in pairs(table).items():
             each = wholes if line.startswith("*") else units
             each.update({words.words(w): float(value) for w in line.lstrip("*").split("|")})
         self._units = units | wholes

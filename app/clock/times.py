@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from app.clock.notation import Notation, entries
+from app.clock.notation import Notation
+from pipeline.spoken.words import pairs
 
 HALF_DAY, DAY = 720, 1440
 """Minutes."""
@@ -60,10 +61,10 @@ class TimePatterns:
         }
         days = [
             (each, value)
-            for line, value in entries(tables["clock_days"])
+            for line, value in pairs(tables["clock_days"]).items()
             for each in line.split("|")
         ]
-        times = sorted(entries(tables["clock_times"]), key=_least_words, reverse=True)
+        times = sorted(pairs(tables["clock_times"]).items(), key=_least_words, reverse=True)
         self._days = [(re.compile(words.pattern(each, marked)), value) for each, value in days]
         self._times = [(re.compile(words.pattern(each, marked)), value) for each, value in times]
         day = words.pattern("|".join(each for each, _ in days), names)
