@@ -10,34 +10,24 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketException
 
 from app.access.policy import in_url
-from app.pairing.steps import RobotAddress, plain
+from app.pairing.steps import PairError, RobotAddress, plain
 
 _ID = "reachy-voice"
+_CONFIGURE = "backend.config"
 MAX_FRAME_BYTES = 2**20
 
 
-class Trouble(StrEnum):
-    """Why the app returned no result."""
-
-    REFUSED = "nothing listens"
-    SILENT = "no answer"
-    UNUSABLE = "not as expected"
+BY_HAND = "In the app: Settings -> Connection"
 
 
-class AppError(Exception):
+class AppError(PairError):
     """The app returned no result."""
-
-    def __init__(self, trouble: Trouble, detail: str = "") -> None:
-        super().__init__(trouble, detail)
-        self.trouble = trouble
-        self.detail = detail or str(trouble)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +55,14 @@ class AppSays:
 
 async def app_status(robot: RobotAddress, timeout_s: float) -> AppSays:
     """Raises ``AppError``."""
-    return _read_status(await _call(robot, "conversation.status", {}, timeout_s))
+    return await _call(robot, "conversation.status", {}, timeout_s)
 
 
 async def configure_app(
     robot: RobotAddress, parameters: Mapping[str, object], timeout_s: float
 ) -> AppSays:
     """``backend.config``: takes effect at once and survives a restart. Raises ``AppError``."""
-    result = await _call(robot, "backend.config", parameters, timeout_s)
-    if result.get("ok") is not True:
-        raise AppError(Trouble.UNUSABLE, "backend.config did not say ok")
-    return _read_status(result)
+    return await _call(robot, _CONFIGURE, parameters, timeout_s)
 
 
 def setting(host: str, port: int) -> dict[str, object]:
@@ -91,9 +78,10 @@ def former(before: AppSays) -> dict[str, object] | None:
 
 
 def _read_status(result: Mapping[str, Any]) -> AppSays:
+    """Raises ``ValueError``."""
     connected = result.get("backend_connected")
     if not isinstance(connected, bool):
-        raise AppError(Trouble.UNUSABLE, "conversation.status has no backend_connected")
+        raise ValueError("conversation.status has no backend_connected")
     port = result.get("hf_direct_port")
     return AppSays(
         connected,
@@ -120,43 +108,71 @@ class _Connection(connect):
 
 async def _call(
     robot: RobotAddress, method: str, parameters: Mapping[str, object], timeout_s: float
-) -> Mapping[str, Any]:
-    url = f"ws://{in_url(robot.address)}:{robot.app_port}/rpc"
+) -> AppSays:
+    place = f"{in_url(robot.address)}:{robot.app_port}"
     request = {"jsonrpc": "2.0", "id": _ID, "method": method, "params": dict(parameters)}
     connection = _Connection(
-        url, proxy=None, open_timeout=None, close_timeout=1, max_size=MAX_FRAME_BYTES
+        f"ws://{place}/rpc",
+        proxy=None,
+        open_timeout=None,
+        close_timeout=1,
+        max_size=MAX_FRAME_BYTES,
     )
     try:
         async with asyncio.timeout(timeout_s), connection as socket:
             await socket.send(json.dumps(request))
-            while (answer := _answer(await socket.recv())) is None:
+            while (result := _result(await socket.recv())) is None:
                 pass
+        if method == _CONFIGURE and result.get("ok") is not True:
+            raise ValueError(f"{method} did not say ok")
+        return _read_status(result)
     except TimeoutError:
-        raise AppError(Trouble.SILENT) from None
-    except InvalidStatus as error:
-        raise AppError(Trouble.UNUSABLE, f"HTTP {error.response.status_code}") from error
-    except InvalidHandshake as error:
-        raise AppError(Trouble.UNUSABLE, "that port does not speak WebSocket") from error
-    except WebSocketException as error:
-        raise AppError(Trouble.UNUSABLE, "the connection was lost") from error
+        raise AppError(
+            f"Nothing answers at {place}",
+            why="the robot is off, in another network, or behind a firewall",
+            fix=f"Try: ping {robot.address}",
+        ) from None
+    except (ValueError, WebSocketException) as error:
+        raise AppError(
+            f"The app at {place} cannot be configured from here",
+            why=_why(error),
+            fix="Install or update the conversation app in the robot's dashboard (0.9 or newer), "
+            f"or configure it by hand. {BY_HAND} -> Local",
+        ) from error
     except OSError as error:
-        raise AppError(Trouble.REFUSED, error.strerror or str(error)) from error
-    return answer
+        raise AppError(
+            f"No conversation app answers at {place}",
+            why=error.strerror or str(error),
+            fix="Start it in the robot's dashboard. A Reachy Mini Lite is paired on the machine "
+            "that it is plugged into: reachy-voice pair localhost",
+        ) from error
 
 
-def _answer(frame: str | bytes) -> Mapping[str, Any] | None:
-    """The result; ``None`` for a frame that does not answer our call."""
+def _why(error: ValueError | WebSocketException) -> str:
+    match error:
+        case InvalidStatus():
+            return f"HTTP {error.response.status_code}"
+        case InvalidHandshake():
+            return "that port does not speak WebSocket"
+        case WebSocketException():
+            return "the connection was lost"
+        case _:
+            return str(error)
+
+
+def _result(frame: str | bytes) -> Mapping[str, Any] | None:
+    """``None`` for a frame that does not answer our call. Raises ``ValueError``."""
     try:
         message = json.loads(frame)
     except (ValueError, RecursionError):
-        raise AppError(Trouble.UNUSABLE, "a frame is not JSON") from None
+        raise ValueError("a frame is not JSON") from None
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        raise AppError(Trouble.UNUSABLE, "a frame is not JSON-RPC 2.0")
+        raise ValueError("a frame is not JSON-RPC 2.0")
     if isinstance(error := message.get("error"), dict) and message.get("id") in (_ID, None):
-        raise AppError(Trouble.UNUSABLE, plain(error.get("message")))
+        raise ValueError(plain(error.get("message")))
     if message.get("id") != _ID:
         return None
     result = message.get("result")
     if not isinstance(result, dict):
-        raise AppError(Trouble.UNUSABLE, "the result is not an object")
+        raise ValueError("the result is not an object")
     return result

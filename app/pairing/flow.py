@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from app.access.file import AccessFile, AccessList
 from app.access.policy import Network, in_url, parse_address, parse_network
 from app.pairing.conversation_app import (
+    BY_HAND,
     AppError,
     AppSays,
-    Trouble,
     app_status,
     configure_app,
     former,
@@ -34,7 +34,6 @@ from app.server.callers import Knocks
 from pipeline.errors import ConfigError, ReachyVoiceError
 
 NOTE = "Reachy Mini, by reachy-voice pair"
-BY_HAND = "In the app: Settings -> Connection"
 
 
 @dataclass
@@ -66,7 +65,7 @@ class Pairing:
             return await self._pair()
         except BaseException as error:
             if isinstance(error, ReachyVoiceError):
-                self._say("failed", error.what, error.why, error.fix)
+                self._say("failed", error.what)
             await self._undo.aclose()  # all changes, even if one cannot be undone
             raise
 
@@ -79,10 +78,7 @@ class Pairing:
         self._say("ok", f"the robot can use {in_url(robot.ours)}:{self.port}")
 
         self._step = PairingStep.APP
-        try:
-            app = await app_status(robot, self.times.connect_s)
-        except AppError as error:
-            raise _unreachable(robot, error) from error
+        app = await app_status(robot, self.times.connect_s)
         self._say("ok", "the conversation app answers")
 
         self._step = PairingStep.ACCESS
@@ -152,7 +148,7 @@ class Pairing:
             self._say("undone", f"{address} is no longer allowed")
         except ConfigError as error:
             fix = f"reachy-voice allow --remove {address}"
-            self._say("left", f"{address} is still allowed to connect", error.why, fix)
+            self._say("left", f"{address} is still allowed to connect ({error.why})", fix)
 
     # --- the app's setting ---------------------------------------------------------------------
 
@@ -163,7 +159,12 @@ class Pairing:
             parameters = setting(robot.ours, self.port)
             app = await configure_app(robot, parameters, self.times.connect_s)
         except AppError as error:
-            raise _not_set(robot, self.port, error) from error
+            raise PairError(
+                "The robot's app did not take the address of this server",
+                why=error.why,
+                fix=f"Pair again, or configure it by hand. {BY_HAND} -> Local, host {robot.ours}, "
+                f"port {self.port}",
+            ) from error
         later = "; restart it now in the robot's dashboard" if app.waits_for_restart else ""
         self._say("ok", f"the app is set to {in_url(robot.ours)}:{self.port}{later}")
         return app
@@ -182,8 +183,8 @@ class Pairing:
                 return
             why = "the former connection is unknown"
         except AppError as error:
-            why = error.detail
-        self._say("left", "The app's former connection could not be restored", why, BY_HAND)
+            why = error.why
+        self._say("left", f"The app's former connection could not be restored ({why})", BY_HAND)
 
     # --- the way back --------------------------------------------------------------------------
 
@@ -204,39 +205,5 @@ class Pairing:
         if not evidence.arrived:
             raise why_not(evidence, await asyncio.to_thread(firewall_advice, robot, self.port))
 
-    def _say(self, state: State, what: str, why: str = "", fix: str = "") -> None:
-        self.tell(StepOutcome(self._step, state, what, why, fix))
-
-
-def _unreachable(robot: RobotAddress, error: AppError) -> PairError:
-    place = f"{robot.address}:{robot.app_port}"
-    match error.trouble:
-        case Trouble.REFUSED:
-            return PairError(
-                f"No conversation app answers at {place}",
-                why=error.detail,
-                fix="Start it in the robot's dashboard. A Reachy Mini Lite is paired on the "
-                "machine that it is plugged into: reachy-voice pair localhost",
-            )
-        case Trouble.SILENT:
-            return PairError(
-                f"Nothing answers at {place}",
-                why="the robot is off, in another network, or behind a firewall",
-                fix=f"Try: ping {robot.address}",
-            )
-        case _:
-            return PairError(
-                f"The app at {place} cannot be configured from here",
-                why=error.detail,
-                fix="Install or update the conversation app in the robot's dashboard (0.9 or "
-                f"newer), or configure it by hand. {BY_HAND} -> Local",
-            )
-
-
-def _not_set(robot: RobotAddress, port: int, error: AppError) -> PairError:
-    return PairError(
-        "The robot's app did not take the address of this server",
-        why=error.detail,
-        fix=f"Pair again, or configure it by hand. {BY_HAND} -> Local, host {robot.ours}, "
-        f"port {port}",
-    )
+    def _say(self, state: State, what: str, fix: str = "") -> None:
+        self.tell(StepOutcome(self._step, state, what, fix))

@@ -29,12 +29,11 @@ State = Literal["ok", "failed", "undone", "left"]
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
-    """The outcome of one step; ``why`` and ``fix`` explain a failure."""
+    """The outcome of one step; ``fix``: what to do about it."""
 
     step: PairingStep
     state: State
     what: str
-    why: str = ""
     fix: str = ""
 
 

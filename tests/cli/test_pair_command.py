@@ -51,10 +51,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Pairing]:
 
 
 async def _fail(self: Pairing) -> RobotAddress:
-    self.tell(StepOutcome(PairingStep.WAY_BACK, "failed", FAILED.what, FAILED.why, FAILED.fix))
-    self.tell(
-        StepOutcome(PairingStep.SETTING, "left", "Not set back", "gone", "In the app: Settings")
-    )
+    self.tell(StepOutcome(PairingStep.WAY_BACK, "failed", FAILED.what))
+    self.tell(StepOutcome(PairingStep.SETTING, "left", "Not set back", "In the app: Settings"))
     self.tell(StepOutcome(PairingStep.ACCESS, "undone", "192.168.1.7 is no longer allowed"))
     raise FAILED
 

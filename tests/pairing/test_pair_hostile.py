@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from app.pairing.conversation_app import AppError, Trouble, app_status
+from app.pairing.conversation_app import AppError, app_status
 from app.pairing.own_server import MAX_BODY_BYTES, callers
 from app.pairing.steps import NoLocalServer, RobotAddress
 from tests.support.fake_robot import fake_robot
@@ -76,7 +76,7 @@ async def test_a_redirect_is_not_followed() -> None:
         async with answering(moved.encode()) as port:
             with pytest.raises(AppError) as failed:
                 await app_status(robot(port), 5)
-            assert failed.value.detail == "HTTP 307"
+            assert failed.value.why == "HTTP 307"
         assert real.calls == []
 
 
@@ -89,4 +89,4 @@ async def test_an_endlessly_nested_answer_is_refused() -> None:
         port = next(iter(server.sockets)).getsockname()[1]
         with pytest.raises(AppError) as failed:
             await app_status(robot(port), 5)
-    assert (failed.value.trouble, failed.value.detail) == (Trouble.UNUSABLE, "a frame is not JSON")
+    assert failed.value.why == "a frame is not JSON"
