@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable
 from contextvars import ContextVar
 from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 CLIENT: ContextVar[int] = ContextVar("reachy_voice_client", default=0)
 """The client that work is done for: a number set by the server, or else by a session's ``run``, and
@@ -120,3 +124,17 @@ NEVER: CancelToken = _Never()
 
 class Cancelled(Exception):
     """Raised by an engine that noticed its cancelled token; it is not a failure."""
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Call ``function`` in a thread. A cancelled caller waits for it: a thread cannot be stopped,
+    and what it does may have to be undone."""
+    call = asyncio.get_running_loop().run_in_executor(None, function)
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        while not call.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([call])
+        call.exception()  # seen, so it is not logged
+        raise

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import io
 import struct
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ from pipeline.engines.stages import TtsStage
 from pipeline.messages import SpeechRequest
 from pipeline.speaking.chunker import SpeechChunker
 from pipeline.spoken.language_codes import language_code
+from pipeline.work import in_thread
 
 RATE = 24_000
 """Hz, in every format, as at OpenAI."""
@@ -114,11 +115,7 @@ async def _encoded(asked: SpokenText, sound: AsyncGenerator[Pcm, None]) -> bytes
     with soundfile.SoundFile(made, "w", RATE, 1, subtype, format=kind) as file:
         async with aclosing(sound):
             async for pcm in sound:
-                writing = asyncio.create_task(asyncio.to_thread(file.write, pcm))
-                try:
-                    await asyncio.shield(writing)
-                finally:
-                    await asyncio.wait({writing})  # even if cancelled: ``file`` is closed next
+                await in_thread(partial(file.write, pcm))  # even if cancelled: it is closed next
         if not file.frames:
             file.write(np.zeros(RATE // 10, np.int16))  # without samples, the file would be empty
     return made.getvalue()

@@ -32,6 +32,7 @@ from app.pairing.steps import (
 from app.pairing.way_back import ConnectionEvidence, firewall_advice, why_not
 from app.server.callers import Knocks
 from pipeline.errors import ConfigError, ReachyVoiceError
+from pipeline.work import in_thread
 
 NOTE = "Reachy Mini, by reachy-voice pair"
 
@@ -57,6 +58,8 @@ class Pairing:
     def __post_init__(self) -> None:
         self._step = PairingStep.ROBOT
         self._undo = AsyncExitStack()
+        self._added = False
+        """Whether the robot was not allowed before."""
 
     async def run(self) -> RobotAddress:
         """Pair, and return the robot. After an error (``ReachyVoiceError``) or a cancellation, all
@@ -116,30 +119,26 @@ class Pairing:
             self._say("ok", "programs on this machine need no permission")
             return
         network = parse_network(str(address))
-        adding = asyncio.create_task(asyncio.to_thread(self._add, network))
-        self._undo.push_async_callback(self._forbid, network, adding)
-        new = await asyncio.shield(adding)
-        self._say(
-            "ok", f"{address} {'may connect without a key' if new else 'was allowed already'}"
-        )
+        self._undo.push_async_callback(self._forbid, network)
+        await in_thread(lambda: self._add(network))
+        said = "may connect without a key" if self._added else "was allowed already"
+        self._say("ok", f"{address} {said}")
 
-    def _add(self, network: Network) -> bool:
-        """Allow a network; whether it was not allowed before. Raises ``ConfigError``."""
-        new = False
-        address = parse_address(str(network.network_address))
+    def _add(self, network: Network) -> None:
+        """Raises ``ConfigError``."""
+        is_new = False
 
         def edit(access: AccessList) -> AccessList:
-            nonlocal new
+            nonlocal is_new
             networks = [*access.networks(), *map(parse_network, self.in_settings)]
-            new = not any(address in other for other in networks)
-            return access.with_address(network, NOTE) if new else access
+            is_new = not any(network.network_address in other for other in networks)
+            return access.with_address(network, NOTE) if is_new else access
 
         self.file.change(edit)
-        return new
+        self._added = is_new
 
-    async def _forbid(self, network: Network, adding: asyncio.Task[bool]) -> None:
-        await asyncio.wait({adding})  # a thread keeps running when its caller is cancelled
-        if adding.exception() or not adding.result():
+    async def _forbid(self, network: Network) -> None:
+        if not self._added:
             return
         self._step = PairingStep.ACCESS
         address = network.network_address

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 from collections.abc import Awaitable, Callable
@@ -15,6 +14,7 @@ from hardware.xvf3800.control import ArrayControl, Via, numbers
 from hardware.xvf3800.errors import TRANSIENT, ArrayError, Problem, array_error
 from hardware.xvf3800.rebooting import restart
 from pipeline.commands import Direction
+from pipeline.work import in_thread
 
 log = logging.getLogger(__name__)
 
@@ -71,21 +71,6 @@ class InThread(Protocol):
     """Runs a function where it may block. Tests run it at once."""
 
     def __call__(self, function: Callable[[], T]) -> Awaitable[T]: ...
-
-
-async def in_thread(function: Callable[[], T]) -> T:
-    """Call ``function`` in a thread. A cancelled caller waits for it: a thread cannot be stopped,
-    and nothing else may use the device until it ends."""
-    call = asyncio.get_running_loop().run_in_executor(None, function)
-    try:
-        return await asyncio.shield(call)
-    except asyncio.CancelledError:
-        while not call.done():
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait([call])
-        if not call.cancelled():
-            call.exception()
-        raise
 
 
 class ArrayWatch:

@@ -23,8 +23,8 @@ from hardware.xvf3800.watch import (
     ArrayNotice,
     ArrayReading,
     ArrayWatch,
-    in_thread,
 )
+from pipeline.work import in_thread
 from reachy_voice.testing import in_virtual_time, run_virtual
 from tests.support.beside import beside
 from tests.support.fake_usb import REACHY, FakeBus, FakeXvf, fails
