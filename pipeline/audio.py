@@ -6,8 +6,7 @@ reads a clock.
 
 from __future__ import annotations
 
-import io
-import wave
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -34,6 +33,10 @@ def ms_of(samples: int) -> int:
     """Whole milliseconds of samples at ``LISTEN_RATE``."""
     return samples * 1000 // LISTEN_RATE
 
+
+WAV_HEADER_BYTES = 44
+UNKNOWN_SIZE = 0xFFFFFFFF
+"""Size in the header of a WAV file whose length is not known yet, as most programs write it."""
 
 EMPTY: Pcm = np.zeros(0, dtype=np.int16)
 
@@ -154,11 +157,15 @@ def pcm_to_bytes(pcm: Pcm) -> bytes:
 
 def wav(pcm: Pcm, rate: int, channels: int = 1) -> bytes:
     """A WAV file; samples of several channels alternate."""
-    content = io.BytesIO()
-    with wave.open(content, "wb") as file:
-        file.setparams((channels, 2, rate, 0, "NONE", ""))
-        file.writeframes(pcm_to_bytes(pcm))
-    return content.getvalue()
+    return wav_header(rate, pcm.nbytes, channels) + pcm_to_bytes(pcm)
+
+
+def wav_header(rate: int, size: int = UNKNOWN_SIZE, channels: int = 1) -> bytes:
+    """The header of a WAV file; ``size``: bytes of samples, if they are known."""
+    riff = struct.pack("<4sI4s", b"RIFF", min(WAV_HEADER_BYTES - 8 + size, UNKNOWN_SIZE), b"WAVE")
+    frame = 2 * channels
+    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, channels, rate, rate * frame, frame, 16)
+    return riff + form + struct.pack("<4sI", b"data", size)
 
 
 def to_float(pcm: Pcm) -> NDArray[np.float32]:

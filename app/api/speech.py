@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import struct
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
@@ -18,7 +17,7 @@ from starlette.responses import Response
 from app.access.api_errors import parsed
 from app.api.answering import RequestBody, streamed, streamed_events
 from app.api.turnstile import Passage, Turnstile
-from pipeline.audio import Pcm, Resampler
+from pipeline.audio import Pcm, Resampler, wav_header
 from pipeline.engines.stages import TtsStage
 from pipeline.messages import SpeechRequest
 from pipeline.speaking.chunker import SpeechChunker
@@ -33,8 +32,6 @@ PIECE_LETTERS = 100
 """Letters synthesised at once: 6 s of speech, finished even if a conversation begins."""
 EVENT_BYTES = 32 * 1024
 """Most sound in one event: some clients read no lines longer than 64 KiB."""
-UNKNOWN_SIZE = 0xFFFFFFFF
-"""Size in the header of a WAV file whose length is not known yet, as other servers write it."""
 
 Format = Literal["mp3", "opus", "flac", "wav", "pcm"]
 _ENCODED = {
@@ -73,7 +70,7 @@ async def speak(
         if asked.response_format in _ENCODED:
             yield await _encoded(asked, sound(passage))
             return
-        head = wav_header() if asked.response_format == "wav" else b""
+        head = wav_header(RATE) if asked.response_format == "wav" else b""
         async with aclosing(sound(passage)) as made:
             async for pcm in made:
                 yield head + pcm.tobytes()
@@ -119,13 +116,6 @@ async def _encoded(asked: SpokenText, sound: AsyncGenerator[Pcm, None]) -> bytes
         if not file.frames:
             file.write(np.zeros(RATE // 10, np.int16))  # without samples, the file would be empty
     return made.getvalue()
-
-
-def wav_header() -> bytes:
-    """The header for mono 16-bit sound at ``RATE`` that is still being made."""
-    form = struct.pack("<4sI4s", b"RIFF", UNKNOWN_SIZE, b"WAVE")
-    sound = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, RATE, RATE * 2, 2, 16)
-    return form + sound + struct.pack("<4sI", b"data", UNKNOWN_SIZE)
 
 
 async def _told(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[Any, None]:

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import soxr
 
-from pipeline.audio import Pcm, wav
+from pipeline.audio import WAV_HEADER_BYTES, Pcm, wav
 from pipeline.recording.plain import RecordingError
-from pipeline.recording.writing import WAV_HEADER_BYTES
 
 EXCERPT_RATE = 24_000
 

@@ -21,7 +21,6 @@ import itertools
 import json
 import logging
 import os
-import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -30,7 +29,7 @@ from pathlib import Path
 from queue import Full, Queue
 from typing import Any, BinaryIO
 
-from pipeline.audio import EMPTY, Pcm, pcm_to_bytes
+from pipeline.audio import EMPTY, WAV_HEADER_BYTES, Pcm, pcm_to_bytes, wav_header
 from pipeline.bus import Bus, Published
 from pipeline.commands import AppendAudio, Command, SessionConfig
 from pipeline.conversation.memory import Memory
@@ -52,7 +51,6 @@ MOST_WAITING = 20_000
 MOST_WAITING_BYTES = 64 * 1024 * 1024
 """Most audio in the queue. A client may send 15 MiB at once."""
 
-WAV_HEADER_BYTES = 44
 MOST_WAV_BYTES = 2**32 - 1024
 """RIFF sizes have 32 bits: a day of sound at 24 kHz."""
 
@@ -220,10 +218,8 @@ class _Sound:
         self._file.close()
 
     def _write_header(self, size: int) -> None:
-        riff = struct.pack("<4sI4s", b"RIFF", size + WAV_HEADER_BYTES - 8, b"WAVE")
-        form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, self._rate, 2 * self._rate, 2, 16)
         self._file.seek(0)
-        self._file.write(riff + form + struct.pack("<4sI", b"data", size))
+        self._file.write(wav_header(self._rate, size))
 
 
 def _create(path: Path) -> BinaryIO:

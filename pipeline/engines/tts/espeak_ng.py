@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from pipeline.audio import Pcm, pcm_from_bytes
+from pipeline.audio import WAV_HEADER_BYTES, Pcm, pcm_from_bytes
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineError
 from pipeline.messages import SpeechRequest
@@ -25,7 +25,6 @@ PROGRAM = "espeak-ng"
 RATE = 22_050
 """Sample rate of espeak-ng's own voices, in Hz."""
 CHUNK_SAMPLES = RATE // 10
-_WAV_HEADER_BYTES = 44
 _OTHER_NAMES = {"cmn": "zh", "nb": "no"}
 """espeak-ng's codes that differ from ISO 639-1 -> ISO 639-1."""
 
@@ -136,7 +135,7 @@ def _run(*arguments: str) -> subprocess.Popen[bytes]:
 def _read(stdout: int, cancel: CancelToken) -> Iterator[Pcm]:
     """Samples from the WAV stream; the length in its header is not valid in a pipe."""
     buffer = b""
-    header_bytes = _WAV_HEADER_BYTES
+    header_bytes = WAV_HEADER_BYTES
     while data := os.read(stdout, 2 * CHUNK_SAMPLES):
         if cancel.cancelled:
             raise Cancelled
