@@ -10,14 +10,11 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 from app.pairing.steps import APP_PORT, RobotAddress, Times, WhichRobot, plain
-from app.server.discovery import ROBOTS, Service, addresses_of, find
+from app.server.discovery import ROBOTS, Service, addresses_of, find, source_address
 from hardware.daemon_url import DAEMON_PORT
 
 USUAL_NAMES = ("reachy-mini.local", "localhost")
 """Default host names of a Reachy Mini and of a Reachy Mini Lite."""
-
-DISCARD = 9
-"""Any port will do: connecting a datagram socket sends nothing."""
 
 _HOW_TO_FIND = (
     "Is it on, and in this network? The robot's dashboard and the router show its address; then: "
@@ -158,20 +155,3 @@ async def _addresses(host: str, times: Times) -> Sequence[str]:
     except (OSError, UnicodeError, TimeoutError):
         local = host if "." in host else f"{host}.local"
         return await addresses_of(local, times.connect_s) if local.endswith(".local") else ()
-
-
-def source_address(address: str) -> str | None:
-    """Our source address for packets to ``address``; ``None``: there is no route. Sends nothing.
-
-    A link-local IPv6 address does not count, because the robot could use it only with the name of
-    one of its own interfaces.
-    """
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((address, DISCARD))
-            ours = str(probe.getsockname()[0])
-    except OSError:
-        return None
-    ip = ipaddress.ip_address(ours.partition("%")[0])
-    return None if ip.version == 6 and ip.is_link_local else ours

@@ -46,6 +46,9 @@ RESOLVE_S = 1.5
 LONGEST_LABEL_BYTES = 63
 """RFC 1035, 2.3.4."""
 
+DISCARD = 9
+"""Any port will do: connecting a datagram socket sends nothing."""
+
 Interfaces = Sequence[str]
 """Addresses of interfaces; empty: all."""
 
@@ -192,6 +195,23 @@ async def addresses_of(host: str, timeout_s: float, interfaces: Interfaces = ())
         return []
     finally:
         await zeroconf.async_close()
+
+
+def source_address(address: str) -> str | None:
+    """Our source address for packets to ``address``; ``None``: there is no route. Sends nothing.
+
+    A link-local IPv6 address does not count, because the robot could use it only with the name of
+    one of its own interfaces.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, DISCARD))
+            ours = str(probe.getsockname()[0])
+    except OSError:
+        return None
+    ip = ipaddress.ip_address(ours.partition("%")[0])
+    return None if ip.version == 6 and ip.is_link_local else ours
 
 
 # --- being found -------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from app.compose import Assistant
 from app.console.running import ConsoleServer, TlsPort
 from app.server.control import answer_requests, socket_path
 from app.server.conversation_folder import ConversationFolder
-from app.server.discovery import stay_announced
+from app.server.discovery import source_address, stay_announced
 from app.server.gate import Access, host_names
 from app.server.health import notes
 from app.server.listening import BoundPort, bind
@@ -329,14 +329,8 @@ def _own_tls(settings: Settings, environ: Mapping[str, str]) -> ServerTls:
 
 def lan_addresses() -> list[str]:
     """Addresses at which other machines may reach this one, likeliest first."""
-    found: list[str] = []
-    # Connecting a datagram socket sends nothing; it only picks the interface with the route out.
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-            found.append(probe.getsockname()[0])
-        except OSError:
-            pass
+    route = source_address("192.0.2.1")  # nobody's: the interface that leads out
+    found = [route] if route else []
     try:
         infos = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)
         found += [str(info[4][0]) for info in infos]

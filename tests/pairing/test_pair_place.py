@@ -14,11 +14,10 @@ from app.pairing.place import (
     parse_place,
     robot_at,
     robots_around,
-    source_address,
     the_only,
 )
 from app.pairing.steps import RobotAddress, Times, WhichRobot
-from app.server.discovery import Service
+from app.server.discovery import Service, source_address
 from tests.support.fake_robot import ADDRESS, fake_robot
 from tests.support.far_server import free_port
 from tests.support.pair_scene import PATIENT
