@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.access.file import AccessFile
-from app.access.policy import Network, parse_address, parse_network
+from app.access.policy import Network, is_in, parse_address, parse_network
 from app.owner_file import same_name
 from pipeline.errors import ReachyVoiceError
 from pipeline.speaking.announcements import AnnouncementEnd, Outcome
@@ -193,7 +193,7 @@ def _matches(to: str, notes: Sequence[tuple[str, Network]]) -> Callable[[str], b
 
     def matches(place: str) -> bool:
         at = parse_address(place)
-        return at is not None and (at == address or any(at in network for network in networks))
+        return at is not None and (at == address or is_in(at, networks))
 
     return matches
 

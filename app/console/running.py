@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from app.access.api_errors import ApiError, parsed, read_body
 from app.access.file import AccessFile, new_key
-from app.access.policy import parse_network, shown_network
+from app.access.policy import Network, is_in, parse_address, parse_network, shown_network
 from app.console.choices import AS_STARTED, Choices
 from app.people.household import Household
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_from_bytes
@@ -314,9 +314,6 @@ def _available(part: _T | None) -> _T:
     return part
 
 
-def _within(address: str, networks: Sequence[Any]) -> bool:
-    try:
-        network = parse_network(address)
-    except ValueError:
-        return False
-    return any(network.version == each.version and network.subnet_of(each) for each in networks)
+def _within(text: str, networks: Sequence[Network]) -> bool:
+    address = parse_address(text)
+    return address is not None and is_in(address, networks)

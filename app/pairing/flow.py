@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
 from app.access.file import AccessFile, AccessList
-from app.access.policy import Network, in_url, parse_address, parse_network
+from app.access.policy import Network, in_url, is_in, parse_address, parse_network
 from app.pairing.conversation_app import (
     BY_HAND,
     AppError,
@@ -131,7 +131,7 @@ class Pairing:
         def edit(access: AccessList) -> AccessList:
             nonlocal is_new
             networks = [*access.networks(), *map(parse_network, self.in_settings)]
-            is_new = not any(network.network_address in other for other in networks)
+            is_new = not is_in(network.network_address, networks)
             return access.with_address(network, NOTE) if is_new else access
 
         self.file.change(edit)
