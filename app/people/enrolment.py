@@ -9,7 +9,7 @@ import numpy as np
 from app.models.engine_set import engines_alone
 from app.models.weights import WeightsCache
 from app.settings.model import Settings
-from pipeline.audio import EMPTY, LISTEN_RATE, Pcm
+from pipeline.audio import LISTEN_RATE, Framer, Pcm
 from pipeline.engines.contract import Embedding
 from pipeline.engines.registry import Kind
 from pipeline.engines.stages import SpeakerStage, VadStage, VadStreamStage
@@ -28,7 +28,7 @@ class Enrolment:
         self._vad = vad
         self._work = Work(Priority.BACKGROUND)
         self._stream: VadStreamStage | None = None
-        self._rest = EMPTY
+        self._framer = Framer(vad.window_samples)
         self._speech: list[Pcm] = []
         self._samples = 0
 
@@ -44,14 +44,10 @@ class Enrolment:
         """Take sound at 16 kHz. Raises what the VAD raises."""
         if self._stream is None:
             self._stream = await self._vad.open(self._work)
-        size = self._vad.window_samples
-        pcm = np.concatenate((self._rest, pcm))
-        whole = len(pcm) // size * size
-        for window in pcm[:whole].reshape(-1, size):
-            if await self._stream.score(window) >= SPEECH_SCORE and not self.complete:
-                self._speech.append(window)
-                self._samples += size
-        self._rest = pcm[whole:]
+        for window in self._framer.feed(pcm):
+            if await self._stream.score(window.pcm) >= SPEECH_SCORE and not self.complete:
+                self._speech.append(window.pcm)
+                self._samples += len(window.pcm)
 
     async def voice(self, speaker: SpeakerStage) -> Embedding:
         """The learned voice. Raises ``EnrolmentError`` for too little speech, or speech of two
