@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -98,7 +97,7 @@ def schema(
     path = schema_path()
     name = display_name(path.resolve())
     text = schema_text()
-    if _text_of(path) == text:
+    if path.exists() and path.read_text(encoding="utf-8") == text:
         typer.echo(f"{name} is up to date")
     elif only_check:
         raise ConfigError(
@@ -143,7 +142,3 @@ def _flat(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
-
-
-def _text_of(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.exists() else ""

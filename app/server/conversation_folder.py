@@ -83,7 +83,7 @@ class ConversationFolder:
             return
         items = [_packed(item) for item in chat.items]
         forgotten = len(chat.items) - len(chat.context)
-        sealed = self._seal.close([self._now(), _tools(tools), items, forgotten])
+        sealed = self._seal.close([self._now(), list(map(asdict, tools)), items, forgotten])
         write_whole(self._path(who, "conversation"), sealed, 0o600)
 
     def read(self, who: Identity) -> tuple[Chat, tuple[Tool, ...]] | None:
@@ -149,10 +149,6 @@ def _is_at(handle: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _tools(tools: Sequence[Tool]) -> list[dict[str, Any]]:
-    return [asdict(tool) for tool in tools]
 
 
 def _packed(item: Item) -> dict[str, Any]:

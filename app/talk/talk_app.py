@@ -36,7 +36,6 @@ from hardware.xvf3800.boards import is_array_name, same_array
 from pipeline.commands import Direction
 from pipeline.echo.card import CardEcho
 from pipeline.echo.path import EchoMemory
-from pipeline.engines.registry import Kind
 from pipeline.errors import ReachyVoiceError, one_error
 from pipeline.events import Event, Woke
 from pipeline.hearing.card import ChipHearing, EchoMode, HalfDuplexHearing
@@ -95,7 +94,8 @@ class TalkApp:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._card.run())
                 if self._assistant:
-                    group.create_task(self._assistant.run(self._engine_ready))
+                    running = self._assistant.run(lambda kind: self._state.say(f"{kind} is ready"))
+                    group.create_task(running)
                     group.create_task(take_announcements(self._assistant.announcer))
                 devices = await self._devices
                 if self._assistant:
@@ -165,9 +165,6 @@ class TalkApp:
         return "chip" if cancels_echo(devices) else "software"
 
     # -- events
-
-    def _engine_ready(self, kind: Kind) -> None:
-        self._state.say(f"{kind} is ready")
 
     def _note(self, at: float, event: Event | Connected | Disconnected) -> None:
         self._state.note(event)
