@@ -87,11 +87,11 @@ from pipeline.events import (
 from pipeline.realtime import schema, wire
 from pipeline.realtime.items import item_from_wire, item_to_wire
 from pipeline.realtime.response_options import response_options
-from pipeline.realtime.responses import ResponseEvents
+from pipeline.realtime.responses import ResponseEvents, ServerCallStream
 from pipeline.realtime.retrieval import retrieved_items
 from pipeline.realtime.session_config import EffectiveSession, SessionDefaults
 from pipeline.realtime.shapes import nearest, read
-from pipeline.realtime.tool_servers import ServerCallStream, show_listing
+from pipeline.realtime.tool_servers import show_listing
 from pipeline.realtime.transcripts import Transcripts
 from pipeline.realtime.wire import ClientMessage, WireError, invalid, samples_of
 from pipeline.turn_record import TurnRecord

@@ -25,7 +25,6 @@ from pipeline.events import (
 from pipeline.items import AudioPart, FunctionCallItem, MessageItem, TextPart, is_hidden_call
 from pipeline.messages import Usage
 from pipeline.realtime.items import item_to_wire
-from pipeline.realtime.tool_servers import ServerCallStream
 from pipeline.realtime.wire import Send, base64_text, bytes_of, pieces, shown_format
 from pipeline.turn_record import MAX_METADATA_PAIRS, WANTED, TurnRecord, as_metadata, turn_latency
 
@@ -53,7 +52,7 @@ class ResponseEvents:
         self._send = send
         self._in_conversation = event.in_conversation
         self._spoken = event.format if event.modality == "audio" else None
-        self._open: dict[str, MessageStream | CallStream | ServerCallStream] = {}
+        self._open: dict[str, MessageStream | CallStream] = {}
         self._done: dict[str, tuple[int, dict[str, Any]]] = {}
         self._tells_record = tells_record or (event.metadata or {}).get(WANTED) == "true"
         """Put the figures of the turn record into the metadata of ``response.done``, if the
@@ -220,7 +219,7 @@ class CallStream:
 
     def write(self, arguments: str) -> None:
         self._arguments += arguments
-        self._send("response.function_call_arguments.delta", **self._call, delta=arguments)
+        self._tell("delta", delta=arguments)
 
     def cut(self) -> FunctionCallItem:
         return replace(self._item, arguments=self._arguments, status="incomplete")
@@ -231,8 +230,37 @@ class CallStream:
         if item.arguments.startswith(sent) and (rest := item.arguments[len(sent) :]):
             self.write(rest)
         # Also sent for an incomplete call (API reference); the item's status tells.
-        done = "response.function_call_arguments.done"
-        self._send(done, **self._call, name=item.name, arguments=item.arguments)
+        self._tell("done", name=item.name, arguments=item.arguments)
+
+    def _tell(self, what: str, **fields: str) -> None:
+        self._send(f"response.function_call_arguments.{what}", **self._call, **fields)
+
+
+class ServerCallStream(CallStream):
+    """A call of a server's tool, from its arguments to its output, which may arrive after the end
+    of the response ``response_id``."""
+
+    def __init__(self, event: ReplyItemStarted, item: FunctionCallItem, send: Send) -> None:
+        super().__init__(event, item, send)
+        self.response_id = event.reply_id
+        self._call = {"item_id": item.id, "output_index": event.output_index}
+
+    def close(self, item: OutputItem) -> None:
+        assert isinstance(item, FunctionCallItem)
+        self._tell("done", arguments=item.arguments)
+
+    def begin(self) -> None:
+        self._send("response.mcp_call.in_progress", **self._call)
+
+    def end(self, item: FunctionCallItem) -> None:
+        failed = item.server is not None and item.server.error is not None
+        self._send(f"response.mcp_call.{'failed' if failed else 'completed'}", **self._call)
+        before = {"previous_item_id": self.previous_item_id}
+        self._send("conversation.item.done", **before, item=item_to_wire(item))
+
+    def _tell(self, what: str, **fields: str) -> None:
+        where = {"response_id": self.response_id, **self._call}
+        self._send(f"response.mcp_call_arguments.{what}", **where, **fields)
 
 
 def _emptied(item: OutputItem) -> OutputItem:

@@ -1,15 +1,13 @@
-"""MCP servers that a client names, and calls of their tools on the wire."""
+"""MCP servers that a client names, and their tools on the wire."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from pipeline.commands import ServerRequest, ToolFilter
-from pipeline.events import OutputItem, ReplyItemStarted, ToolListing
-from pipeline.items import FunctionCallItem
+from pipeline.events import ToolListing
 from pipeline.realtime.items import item_to_wire
 from pipeline.realtime.schema import (
     MOST_SERVERS,
@@ -116,39 +114,3 @@ def show_listing(event: ToolListing, send: Send) -> None:
     kind = {"incomplete": "failed"}.get(status, status)
     send(f"conversation.item.{'added' if kind == 'in_progress' else 'done'}", **place)
     send(f"mcp_list_tools.{kind}", item_id=item.id)
-
-
-class ServerCallStream:
-    """A call of a server's tool, from its arguments to its output, which may arrive after the end
-    of the response ``response_id``."""
-
-    def __init__(self, event: ReplyItemStarted, item: FunctionCallItem, send: Send) -> None:
-        self.response_id = event.reply_id
-        self.output_index = event.output_index
-        self.previous_item_id = event.previous_item_id
-        self._item = item
-        self._send = send
-        self._arguments = ""
-        self._call = {"item_id": item.id, "output_index": event.output_index}
-
-    def write(self, arguments: str) -> None:
-        self._arguments += arguments
-        where = {"response_id": self.response_id, **self._call}
-        self._send("response.mcp_call_arguments.delta", **where, delta=arguments)
-
-    def cut(self) -> FunctionCallItem:
-        return replace(self._item, arguments=self._arguments, status="incomplete")
-
-    def close(self, item: OutputItem) -> None:
-        assert isinstance(item, FunctionCallItem)
-        where = {"response_id": self.response_id, **self._call}
-        self._send("response.mcp_call_arguments.done", **where, arguments=item.arguments)
-
-    def begin(self) -> None:
-        self._send("response.mcp_call.in_progress", **self._call)
-
-    def end(self, item: FunctionCallItem) -> None:
-        failed = item.server is not None and item.server.error is not None
-        self._send(f"response.mcp_call.{'failed' if failed else 'completed'}", **self._call)
-        before = {"previous_item_id": self.previous_item_id}
-        self._send("conversation.item.done", **before, item=item_to_wire(item))
