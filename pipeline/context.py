@@ -39,15 +39,15 @@ LONGEST_TURN_S = 180.0
 
 @dataclass(slots=True, eq=False)
 class SessionContext:
-    """``asked`` is replaced when the client configures its session. ``tasks`` end with the
-    session. ``new_id(prefix)`` returns a fresh id such as ``item_…``."""
-
     stages: Stages
     asked: SessionConfig
+    """Replaced when the client configures its session."""
     settings: SessionSettings
     bus: Bus
     tasks: asyncio.TaskGroup
+    """They end with the session."""
     new_id: Callable[[str], str]
+    """``new_id(prefix)`` is a fresh id such as ``item_…``."""
     heard_language: str = ""
     """The language that the user spoke last, ISO 639-1; empty: not known yet."""
     strangers: Strangers = field(default_factory=Strangers)

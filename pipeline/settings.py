@@ -117,14 +117,13 @@ class Sector:
 
 
 class Filler(BaseModel):
-    """``after_ms``: how long after the user's speech a filler is said; ``None``: only in an
-    unusually long wait, and never before a call. ``sentences`` are said in turn; ``None``: those of
-    the language."""
-
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     after_ms: int | None = Field(None, ge=200, le=20_000)
+    """How long after the user's speech a filler is said; ``None``: only in an unusually long wait,
+    and never before a call."""
     sentences: tuple[str, ...] | None = None
+    """Said in turn; ``None``: those of the language."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +221,10 @@ and its arguments as JSON; ``None``: no tool."""
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """``tool_instructions`` are added to the instructions of answers that may call tools."""
-
     endpointing: Endpointing = field(default_factory=Endpointing)
     sampling: Sampling = field(default_factory=Sampling)
     tool_instructions: str = ""
+    """Added to the instructions of answers that may call tools."""
     speculation: Speculation = field(default_factory=Speculation)
     barge_in: BargeIn = field(default_factory=BargeIn)
     echo: Echo = field(default_factory=Echo)

@@ -37,20 +37,20 @@ class _Entry(BaseModel):
 
 
 class AllowedAddress(_Entry):
-    """``network`` in CIDR; ``added`` is a date in ISO 8601."""
-
     network: NetworkText
+    """In CIDR."""
     note: str = ""
     added: str = ""
+    """A date in ISO 8601."""
 
 
 class StoredKey(_Entry):
-    """``sha256`` is the digest of the key in hex. ``admin``: it also opens the console."""
-
     name: Annotated[str, Field(min_length=1)]
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """The digest of the key, in hex."""
     created: str = ""
     admin: bool = False
+    """Whether it also opens the console."""
 
 
 class AccessList(_Entry):

@@ -289,17 +289,18 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``keys`` and ``admins`` are digests, ``origins`` canonical, ``hosts`` lower-case names of
-    this machine. A key of ``admins`` opens the console from anywhere. ``proxies`` are trusted to
-    name the client whose request they forward."""
-
     loopback: bool = True
     addresses: tuple[Network, ...] = ()
     keys: tuple[bytes, ...] = ()
+    """Digests."""
     admins: tuple[bytes, ...] = ()
+    """Digests of keys that also open the console, from anywhere."""
     origins: frozenset[str] = frozenset()
+    """Canonical."""
     hosts: frozenset[str] = frozenset({"localhost"})
+    """Names of this machine, in lower case."""
     proxies: tuple[Network, ...] = ()
+    """Trusted to name the client whose request they forward."""
 
     def extended(
         self, addresses: Iterable[Network], keys: Iterable[bytes], admins: Iterable[bytes] = ()

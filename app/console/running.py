@@ -259,9 +259,8 @@ class NameBody(_Body):
 
 
 class PersonBody(NameBody):
-    """``pcm``: int16 mono at ``PAGE_RATE`` Hz, in base64."""
-
     pcm: Annotated[str, Field(repr=False)]
+    """int16 mono at ``PAGE_RATE`` Hz, in base64."""
 
     def recording(self) -> Pcm:
         """The recording at 16 kHz. Raises ``ApiError``."""

@@ -50,11 +50,11 @@ class _Entry(BaseModel):
 
 
 class StoredPerson(_Entry):
-    """``voice``: float32, little-endian, in base64. ``added`` is a date in ISO 8601."""
-
     name: Annotated[str, Field(min_length=1, max_length=MOST_CHARS)]
     voice: Annotated[str, AfterValidator(_is_voice), Field(repr=False)]
+    """float32, little-endian, in base64."""
     added: str = ""
+    """A date in ISO 8601."""
 
 
 class PeopleList(_Entry):

@@ -80,11 +80,10 @@ Modalities = Annotated[Any, BeforeValidator(_one_modality)]
 
 
 class FormatFields(Shape):
-    """``rate`` null means 16 kHz for PCM (what the Reachy Mini app sends). PCM rates other than
-    24,000 are an extension of the API."""
-
     type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"] | None = None
     rate: Literal[24000, 16000, 8000] | None = None
+    """Null means 16 kHz for PCM (what the Reachy Mini app sends). PCM rates other than 24,000 are
+    an extension of the API."""
 
     @model_validator(mode="after")
     def _g711_has_one_rate(self) -> Self:
@@ -99,25 +98,23 @@ class NoiseReduction(Tolerant):
 
 
 class Transcription(Tolerant):
-    """``delay`` asks for partial transcripts while the user speaks."""
-
     model: str | None = None
     language: str | None = None
     languages: list[str] | None = None
     prompt: str | None = None
     keywords: list[str] | None = None
     delay: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
+    """Asks for partial transcripts while the user speaks."""
 
 
 class TurnDetectionFields(Shape):
-    """``idle_timeout_ms``: range from the API reference. Without ``type``, the current one is
-    kept."""
-
     type: Literal["server_vad", "semantic_vad"] | None = None
+    """Without it, the current one is kept."""
     threshold: Annotated[float, Field(ge=0, le=1)] | None = None
     prefix_padding_ms: Annotated[int, Field(ge=0, le=60_000)] | None = None
     silence_duration_ms: Annotated[int, Field(ge=0, le=60_000)] | None = None
     idle_timeout_ms: Annotated[int, Field(ge=5_000, le=30_000)] | None = None
+    """Its range is from the API reference."""
     eagerness: Literal["low", "medium", "high", "auto"] | None = None
     create_response: bool | None = None
     interrupt_response: bool | None = None
