@@ -103,6 +103,7 @@ async def test_a_command_updates_a_running_server(
 ) -> None:
     async with running(tmp_path, monkeypatch) as assistant:
         await assistant.household.add("Tom", voice(3_000))
+        await assistant.household.refresh()  # after the one at the start, which waits meanwhile
         socket, listening = tmp_path / "control.sock", asyncio.Event()
 
         async def carry(asked: Mapping[str, Any], tell: object) -> Mapping[str, Any]:
