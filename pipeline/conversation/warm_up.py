@@ -20,7 +20,13 @@ from pipeline.conversation.memory import Memory
 from pipeline.conversation.reply_prompts import ReplyPrompts
 from pipeline.engines.contract import Warmed
 from pipeline.errors import PromptTooLong, ReachyVoiceError
-from pipeline.events import InputCommitted, ItemAdded, ReplyFinished
+from pipeline.events import (
+    InputCommitted,
+    ItemAdded,
+    ReplyFinished,
+    SpeechRejected,
+    SpeechStopped,
+)
 from pipeline.items import (
     AudioPart,
     FunctionCallItem,
@@ -62,8 +68,8 @@ class WarmUp:
 
     def _follow(self, published: Published) -> None:
         match published.event:
-            case InputCommitted():
-                self._words = NO_WORDS
+            case InputCommitted() | SpeechRejected() | SpeechStopped(why="client"):
+                self._words = NO_WORDS  # part of the conversation, or of nothing
             case ItemAdded(FunctionCallItem() | FunctionOutputItem()):
                 # Read a tool's output before the client asks for an answer to it.
                 self._begin_if_quiet()
@@ -79,10 +85,6 @@ class WarmUp:
         """Take the user's words so far; they will only grow."""
         self._words, self._due = words, True
         self._begin_if_quiet()
-
-    def end_turn(self) -> None:
-        """Forget the user's words: no turn is open or waiting to be committed."""
-        self._words = NO_WORDS
 
     def reply_began(self) -> None:
         """A reply is being made, perhaps behind a shut gate: stop until it has ended."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pipeline.context import SessionContext
 from pipeline.conversation.transcribing import Transcriber
-from pipeline.conversation.warm_up import WarmUp
 from pipeline.engines.contract import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.keywords import keywords_of
@@ -56,7 +55,6 @@ class TurnRunner:
         attempts: Attempts,
         replies: Replies,
         transcriber: Transcriber,
-        warm_up: WarmUp,
         waking: Waking | None,
     ) -> None:
         self._context = context
@@ -68,7 +66,6 @@ class TurnRunner:
         self._attempts = attempts
         self._replies = replies
         self._transcriber = transcriber
-        self._warm_up = warm_up
         self._waking = waking
         self._machine = TurnMachine(context.settings.barge_in, context.config.answers_turns)
         self._speech: dict[Turn, TurnSpeech] = {}
@@ -115,7 +112,6 @@ class TurnRunner:
         for turn in self._speech.keys() - set(self._machine.turns):
             del self._speech[turn]
         if not self.busy:
-            self._warm_up.end_turn()
             self._replies.answer_pending()
 
     def _carry_out(self, action: Action) -> None:

@@ -61,7 +61,6 @@ class Turns:
             attempts,
             replies,
             transcriber,
-            warm_up,
             waking,
         )
 

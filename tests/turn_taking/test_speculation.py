@@ -7,12 +7,19 @@ from dataclasses import replace
 import pytest
 
 from pipeline import events
-from pipeline.commands import CreateResponse, SessionConfig, TurnDetection
+from pipeline.commands import (
+    ClearAudio,
+    Configure,
+    CreateResponse,
+    SessionConfig,
+    TurnDetection,
+)
 from pipeline.messages import Message
 from pipeline.settings import Speculation
 from pipeline.turn_taking.speculation import Budget
 from reachy_voice.testing import (
     VOICE,
+    Act,
     Scene,
     ScriptedLlm,
     ScriptedStt,
@@ -121,6 +128,15 @@ def test_what_was_said_before_a_pause_is_read_ahead_when_speech_goes_on() -> Non
     play(say(1.0), silence(0.16), say(0.6), silence(2.0), stt=stt, llm=llm)
     assert "tell me" in llm.read_ahead
     assert llm.prompts[-1][-1] == Message("user", ASKED)
+
+
+@pytest.mark.parametrize("end", [silence(3.0), ClearAudio()])
+def test_words_that_came_to_nothing_are_not_read_again(end: Act) -> None:
+    """``end``: the final transcript is empty, or the client clears the audio."""
+    llm, stt = ScriptedLlm(), ScriptedStt(texts=("",), partials=("tell", "tell me"), streams=True)
+    play(say(1.024), end, Configure(replace(VOICE, instructions="Be kind.")), stt=stt, llm=llm)
+    assert "tell" in llm.read_ahead
+    assert llm.read_ahead[-1] == ""
 
 
 def test_a_network_that_stutters_does_not_kill_a_speculative_reply() -> None:
