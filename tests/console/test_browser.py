@@ -903,6 +903,14 @@ navigator.mediaDevices.getUserMedia = async (wish) => {
 window.asked = () => { window.allowed = new Promise((resolve) => { window.allow = resolve; }); };
 asked();
 """
+NEW_MICROPHONE = """
+() => {
+  const { mediaDevices } = navigator, list = mediaDevices.enumerateDevices.bind(mediaDevices);
+  const array = { kind: "audioinput", deviceId: "array", label: "Array" };
+  mediaDevices.enumerateDevices = async () => [...(await list()), array];
+  mediaDevices.dispatchEvent(new Event("devicechange"));
+}
+"""
 OPENED = "count => microphones.length === count"
 LIVE = "microphones.filter(({ readyState }) => readyState === 'live').length"
 
@@ -945,6 +953,23 @@ async def test_the_microphone_is_open_only_while_shown_as_open(
         await page.evaluate("microphones.at(-1).dispatchEvent(new Event('ended'))")
         await expect(page.get_by_role("alert")).to_contain_text("unplugged or blocked")
         assert await page.evaluate(LIVE) == 0
+        assert visit.complaints == []
+
+
+async def test_a_microphone_that_is_connected_later_can_be_chosen(
+    staged: Served, tmp_path: Path
+) -> None:
+    async with browsing(tmp_path) as visit:
+        page = visit.page
+        await page.add_init_script(MICROPHONES)
+        await page.goto(f"http://localhost:{staged.port}/console/")
+        await page.evaluate("allow()")
+        await page.get_by_role("button", name="Start talking").click()
+        await page.get_by_text("Voice, language, pictures, tools").click()
+        options = page.locator("label", has_text="Microphone").locator("select option")
+        await expect(options.last).to_be_attached()
+        await page.evaluate(NEW_MICROPHONE)
+        await expect(options.last).to_have_text("Array")
         assert visit.complaints == []
 
 

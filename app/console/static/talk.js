@@ -90,6 +90,10 @@ export const talk = {
     async function listen() {
       conversation.problem = "";
       await sound.listen(device).catch((error) => { conversation.problem = refusal(error); });
+      await list();
+    }
+
+    async function list() {
       devices = await microphones();
       allowed = await leave();
       draw();
@@ -267,7 +271,8 @@ export const talk = {
     }
 
     client.connect();
-    return () => { client.close(); sound.close(); being.close(); clearTimeout(waiting); clearTimeout(cut); };
+    navigator.mediaDevices?.addEventListener("devicechange", list);
+    return () => { navigator.mediaDevices?.removeEventListener("devicechange", list); client.close(); sound.close(); being.close(); clearTimeout(waiting); clearTimeout(cut); };
   },
 };
 
