@@ -1,7 +1,8 @@
 """A test kit for your own engines and clients (docs/contributing.md has a first scene).
 
 - A scene is a real session in virtual time: ``play`` it from a list of acts, or open it with
-  ``scene`` and act step by step. Its ``events`` and properties hold what it published.
+  ``scene`` and act step by step. Its ``events`` and properties hold what it published. ``say`` is
+  only noise; a recogniser with a ``Tape`` hears the words that you ``speak``.
 - ``ScriptedStt``, ``ScriptedLlm``, ``ScriptedTts``, ``ScriptedTurn`` and ``ScriptedSpeaker`` (with
   ``people``) stand in for engines; ``stage`` wraps a real one for a scene.
 - ``in_virtual_time`` and ``run_virtual`` run any coroutine on a clock that jumps.
@@ -40,6 +41,7 @@ from reachy_voice.testing.scene import (
     say,
     scene,
     silence,
+    speak,
     text_item,
     wait,
     write,
@@ -80,6 +82,7 @@ __all__ = [
     "say",
     "scene",
     "silence",
+    "speak",
     "stage",
     "text_item",
     "wait",

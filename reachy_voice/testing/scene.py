@@ -48,6 +48,7 @@ from reachy_voice.testing.engines import (
     ScriptedTts,
     ScriptedTurn,
 )
+from reachy_voice.testing.tape import NOISE, SAMPLES_PER_MS, Tape
 from reachy_voice.testing.virtual_time import run_virtual
 from reachy_voice.testing.words import with_words
 
@@ -59,6 +60,7 @@ AT_ONCE = SessionSettings(barge_in=BargeIn(policy="any-speech"), echo=Echo(cance
 """All speech interrupts, whatever its words, and even if it may be an echo."""
 SPEECH_LEVEL = 3_000
 """Loud enough for ``LevelVad``."""
+WINDOW_SAMPLES = LevelVad.window_samples
 
 
 # --- what happens from outside -----------------------------------------------------------------
@@ -79,13 +81,26 @@ class Wait:
     seconds: float
 
 
-Act = MicrophoneSound | Wait | Command | Callable[["Scene"], Awaitable[None] | object]
+@dataclass(frozen=True)
+class Speech:
+    """Words from the microphone, in real time."""
+
+    words: str
+    seconds: float
+
+
+Act = MicrophoneSound | Speech | Wait | Command | Callable[["Scene"], Awaitable[None] | object]
 """What happens in a scene: sound, a client's command, or any function that takes the scene."""
 
 
 def say(seconds: float, level: int = SPEECH_LEVEL) -> MicrophoneSound:
     """The user speaks."""
     return MicrophoneSound(seconds, level)
+
+
+def speak(words: str, seconds: float) -> Speech:
+    """The user says these words, for a recogniser with a ``Tape``; there, ``say`` is only noise."""
+    return Speech(words, seconds)
 
 
 def silence(seconds: float) -> MicrophoneSound:
@@ -119,6 +134,8 @@ class Scene:
     loop: asyncio.AbstractEventLoop
     began: float = 0.0
     noise: Noise = field(default_factory=lambda: Noise(1))
+    played: int = 0
+    """Samples of the recogniser's tape that were played."""
 
     async def act(self, *acts: Act) -> None:
         """Perform acts in order."""
@@ -126,8 +143,11 @@ class Scene:
             match each:
                 case MicrophoneSound(seconds, level):
                     await self.hear(seconds, level=level)
+                case Speech(words, seconds):
+                    await self.speak(words, seconds)
                 case Wait(seconds):
                     await asyncio.sleep(seconds)
+                    self.played += round(seconds * LISTEN_RATE)
                 case _ if callable(each):
                     result = each(self)
                     if inspect.isawaitable(result):
@@ -153,11 +173,28 @@ class Scene:
         await published.wait()
 
     async def hear(self, seconds: float, *, level: int = 0, rate: int = LISTEN_RATE) -> None:
-        """Feed 20 ms chunks of noise in real time."""
+        """Feed 20 ms chunks of noise in real time; or what is on the recogniser's tape, if it has
+        one: in windows of the detector, each after it was spoken, so that all times are exact."""
+        if self.tape:
+            await self.speak(NOISE if level else "", seconds)
+            return
         for _ in range(round(seconds / 0.02)):
             chunk = self.noise(level, rate // 50)
             await self.session.submit(AppendAudio(chunk, rate))
             await asyncio.sleep(0.02)
+
+    async def speak(self, words: str, seconds: float) -> None:
+        """Say these words, or none, and play the tape on."""
+        assert self.tape, "the recogniser has no tape"
+        end = self.played + round(seconds * LISTEN_RATE)
+        if words:
+            self.tape.say(self.played // SAMPLES_PER_MS, words, round(seconds * 1000))
+        while self.played < end:
+            border = min((self.played // WINDOW_SAMPLES + 1) * WINDOW_SAMPLES, end)
+            await self.sleep_until(border / LISTEN_RATE)
+            pcm = self.tape.between(self.played, border)
+            self.played = border
+            await self.session.submit(AppendAudio(pcm, LISTEN_RATE))
 
     async def say(self, seconds: float) -> None:
         await self.hear(seconds, level=SPEECH_LEVEL)
@@ -165,6 +202,11 @@ class Scene:
     async def sleep_until(self, seconds: float) -> None:
         """Wait until this many seconds after the scene began."""
         await asyncio.sleep(max(0.0, self.began + seconds - self.loop.time()))
+
+    @property
+    def tape(self) -> Tape | None:
+        """The microphone's input, if the scripted recogniser knows words."""
+        return self.stages.stt.tape if isinstance(self.stages.stt, ScriptedStt) else None
 
     # -- what came of it
 
@@ -253,9 +295,11 @@ async def scene(
     wake_word: WakeWord | None = None,
     speaker: SpeakerStage | None = None,
     people: tuple[Person, ...] = (),
+    stages: Stages | None = None,
 ) -> AsyncIterator[Scene]:
-    """A session that runs until the context ends; engines that are not given are scripted."""
-    stages = Stages(
+    """A session that runs until the context ends; engines that are not given are scripted.
+    ``stages``: all engines, in place of single ones."""
+    stages = stages or Stages(
         vad or LevelVad(),
         turn or ScriptedTurn(),
         stt or ScriptedStt(),

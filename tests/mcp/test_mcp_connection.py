@@ -186,7 +186,9 @@ async def test_the_owners_server_works_for_unaware_clients() -> None:
     await servers.owners[0].wait_for_tools()
     said = asyncio.Event()
     async with wired(Cast(llm=ScriptedLlm(think=think)), tool_servers=servers) as client:
-        client.bus.tap(lambda each: said.set() if "Rain in Bern." in str(each.event) else None)
+        client.scene.bus.tap(
+            lambda each: said.set() if "Rain in Bern." in str(each.event) else None
+        )
         await client.send(
             "session.update", session={"type": "realtime", "output_modalities": ["text"]}
         )

@@ -9,7 +9,6 @@ times.
 from __future__ import annotations
 
 import asyncio
-import json
 
 import pytest
 
@@ -18,20 +17,18 @@ from pipeline.audio import LISTEN_RATE
 from pipeline.conversation.prompt import CUT_OFF
 from pipeline.events import SpeechPaused
 from pipeline.settings import Endpointing
-from reachy_voice.testing import AT_ONCE, Cast, run_virtual
-from reachy_voice.testing.virtual_time import VirtualLoop
-from tests.support.talk_script import (
-    Script,
+from reachy_voice.testing import AT_ONCE, Act, Cast, Scene, VirtualLoop, say, silence, speak, wait
+from tests.support.stories import (
     Story,
     cast,
     ears,
     instinct,
     lines,
     perform,
-    stage,
     sure_of_more,
     voice,
 )
+from tests.support.wired import Message, send
 
 pytestmark = pytest.mark.quick
 
@@ -49,7 +46,7 @@ def quiet_on_the_wire(story: Story, from_ms: int, to_ms: int) -> bool:
 
 
 def test_a_clear_end_hides_the_work_in_the_silence() -> None:
-    story = perform(f"0 1024 {TIME}")
+    story = perform(speak(TIME, 1.024))
     end = story.end_ms()
     assert end - 1024 <= Endpointing().likely_wait_ms
     audio = max(end, 1299)
@@ -69,11 +66,10 @@ def test_a_clear_end_hides_the_work_in_the_silence() -> None:
 
 def test_a_hesitation_is_waited_for_and_the_discarded_reply_is_not_sent() -> None:
     story = perform(
-        """
-        0    768 I want the
-        1056 512 blue ball.
-        """,
-        sure_of_more("I want the"),
+        speak("I want the", 0.768),
+        silence(0.288),
+        speak("blue ball.", 0.512),
+        engines=sure_of_more("I want the"),
     )
     end = story.end_ms()
     audio = max(end, 1843)
@@ -100,7 +96,10 @@ def test_a_hesitation_is_waited_for_and_the_discarded_reply_is_not_sent() -> Non
 
 @pytest.mark.parametrize("unfinished", ["Eggs, milk and", "I want, um", "Turn to the"])
 def test_words_that_need_more_lengthen_the_wait(unfinished: str) -> None:
-    open_end, plain = perform(f"0 768 {unfinished}"), perform("0 768 Turn to the left.")
+    open_end, plain = (
+        perform(speak(f"{unfinished}", 0.768)),
+        perform(speak("Turn to the left.", 0.768)),
+    )
     assert open_end.end_ms() > plain.end_ms()
     for story in (open_end, plain):
         assert f"{story.end_ms()} answer begins" in story.table()
@@ -111,7 +110,9 @@ def test_a_short_answer_to_our_question_is_taken_at_once() -> None:
         engines = cast()
         engines.llm.answers_to["Hello there."] = (first,)
         engines.turn.probabilities["Green"] = 0.1
-        story = perform("0 320 Hello there.\n2560 192 Green", engines)
+        story = perform(
+            speak("Hello there.", 0.32), silence(2.24), speak("Green", 0.192), engines=engines
+        )
         end = story.end_ms(1)
         assert f"{end} heard 'Green'" in story.table()
         return end - 2752
@@ -121,7 +122,7 @@ def test_a_short_answer_to_our_question_is_taken_at_once() -> None:
 
 
 def test_a_one_word_answer_waits_for_no_turn_detector() -> None:
-    story = perform("0 320 Yes.", cast(turn=instinct(takes_s=2.0)))
+    story = perform(speak("Yes.", 0.32), engines=cast(turn=instinct(takes_s=2.0)))
     end = story.end_ms()
     assert end - 320 <= Endpointing().likely_wait_ms
     assert f"{end} answer begins" in story.table()
@@ -131,7 +132,7 @@ def test_a_one_word_answer_waits_for_no_turn_detector() -> None:
 def test_a_turn_ends_without_a_failing_turn_detector() -> None:
     engines = cast()
     engines.turn.crash()
-    story = perform(f"0 1024 {TIME}", engines)
+    story = perform(speak(TIME, 1.024), engines=engines)
     end = story.end_ms()
     assert end - 1024 <= Endpointing().unsure_wait_ms
     assert f"{end} answer begins" in story.table()
@@ -141,13 +142,13 @@ def test_a_turn_ends_without_a_failing_turn_detector() -> None:
 def test_a_turn_ends_without_a_verdict_on_its_words() -> None:
     engines = cast()
     engines.llm.end_probability = None
-    story = perform(f"0 1024 {TIME}", engines)
+    story = perform(speak(TIME, 1.024), engines=engines)
     assert f"{story.end_ms()} answer begins" in story.table()
     assert not [e for e in story.events(events.TurnJudged) if "words" in e.reasons]
 
 
 def test_a_turn_ends_before_its_transcript_is_there() -> None:
-    story = perform(f"0 640 {TIME}", cast(ears(takes_s=1.5)))
+    story = perform(speak(TIME, 0.64), engines=cast(ears(takes_s=1.5)))
     assert story.table() == lines(f"""
         64    user speaks
         672   user pauses
@@ -162,7 +163,7 @@ def test_a_turn_ends_before_its_transcript_is_there() -> None:
 
 
 def test_noise_begins_no_turn() -> None:
-    story = perform("0 640 ~")
+    story = perform(say(0.64))
     assert story.table() == lines(f"""
         64                user speaks
         672               user pauses
@@ -174,7 +175,7 @@ def test_noise_begins_no_turn() -> None:
 
 def test_a_client_that_stalls_in_its_turn_is_still_answered() -> None:
     stall_ms = Endpointing().stall_ms
-    story = perform(f"0 640 {TIME}\n640 6000 (muted)", until_ms=6_640)
+    story = perform(speak(TIME, 0.64), wait(6.0))
     paused = 640 + stall_ms  # by the clock, since no audio comes
     table = story.table()
     assert table[:3] == lines(f"""
@@ -189,22 +190,13 @@ def test_a_client_that_stalls_in_its_turn_is_still_answered() -> None:
 def heard_through(stall_ms: int, blocked_ms: int = 0) -> Story:
     """After 320 ms the network and then the whole loop stall; the speech of that time arrives at
     once."""
-    script = Script.parse(f"0 640 {TIME}")
-    engines = cast()
-    engines.stt.tape = script.tape
 
-    async def main() -> Story:
-        async with stage(script, engines) as played:
-            await played.until(320)
-            await asyncio.sleep(stall_ms / 1000)
-            loop = asyncio.get_running_loop()
-            assert isinstance(loop, VirtualLoop)
-            loop.now += blocked_ms / 1000
-            await played.to_rest()
-            return played.story
+    async def stall(scene: Scene) -> None:
+        await asyncio.sleep(stall_ms / 1000)
+        assert isinstance(scene.loop, VirtualLoop)
+        scene.loop.now += blocked_ms / 1000
 
-    story: Story = run_virtual(main())
-    return story
+    return perform(speak("What time", 0.32), stall, speak("is it?", 0.32))
 
 
 @pytest.mark.parametrize(("stall_ms", "blocked_ms"), [(0, 350), (100, 250), (160, 200)])
@@ -226,22 +218,20 @@ def test_silence_the_client_did_not_send_is_not_counted_or_recognised(stall_ms: 
 def test_a_turn_ends_if_only_the_microphone_is_muted() -> None:
     """The client keeps sending other messages, more often than the stall limit."""
 
-    def stops(more: str) -> list[float]:
-        story = perform(f"0 640 {TIME}\n640 6000 (muted)\n{more}", until_ms=6_640)
-        return [at for at, event in story.happened if isinstance(event, events.SpeechStopped)]
+    def stops(*meanwhile: Act | Message) -> list[str]:
+        rows = perform(speak(TIME, 0.64), *meanwhile).table()
+        return [row for row in rows if row.endswith("user stops")]
 
-    update = json.dumps({"session": {"type": "realtime"}})
-    often = "\n".join(f"{at} > session.update {update}" for at in range(650, 6000, 100))
-    assert stops(often) == stops("") != []
+    update = send("session.update", session={"type": "realtime"})
+    assert stops(*(wait(0.1), update) * 60) == stops(wait(6.0)) != []
 
 
 def test_push_to_talk() -> None:
     story = perform(
-        f"""
-        0   640  {TIME}
-        704 >    input_audio_buffer.commit
-        704 >    response.create
-        """,
+        speak(TIME, 0.64),
+        silence(0.064),
+        send("input_audio_buffer.commit"),
+        send("response.create"),
         session={"audio": {"input": {"turn_detection": None}}},
     )
     assert story.table("committed") == lines(f"""
@@ -268,7 +258,12 @@ SLOW_LAST_MS = 1_760
 
 
 def test_speech_over_an_answer_just_begun_is_answered_once() -> None:
-    story = perform("0 1024 I have a dog.\n1696 1024 What does he eat?", slow_speaker())
+    story = perform(
+        speak("I have a dog.", 1.024),
+        silence(0.672),
+        speak("What does he eat?", 1.024),
+        engines=slow_speaker(),
+    )
     first, second = story.end_ms(0), story.end_ms(1)
     audio = max(second, 2995)
     assert story.table() == lines(f"""
@@ -295,8 +290,11 @@ def test_speech_over_an_answer_just_begun_is_answered_once() -> None:
 
 
 def test_a_true_barge_in_leaves_what_was_heard_in_the_conversation() -> None:
-    script = "0 1024 I have a dog.\n3776 512 No, thank you."
-    story = perform(script, cast(tts=voice(seconds_per_word=1.5)), settings=AT_ONCE)
+    story = perform(
+        *(speak("I have a dog.", 1.024), silence(2.752), speak("No, thank you.", 0.512)),
+        engines=cast(tts=voice(seconds_per_word=1.5)),
+        settings=AT_ONCE,
+    )
     audio = max(story.end_ms(0), 1299)
     assert f"{audio} audio" in story.table()
     assert "3840 answer cancelled" in story.table()
@@ -312,11 +310,10 @@ def test_the_second_part_begins_before_the_first_transcript_is_there() -> None:
     unsure_ms = Endpointing().unsure_wait_ms
     again = 640 + unsure_ms + 128
     story = perform(
-        f"""
-        0       640 I have a dog.
-        {again} 640 What does he eat?
-        """,
-        cast(ears(takes_s=3.0)),
+        speak("I have a dog.", 0.64),
+        silence((again - 640) / 1000),
+        speak("What does he eat?", 0.64),
+        engines=cast(ears(takes_s=3.0)),
     )
     second = again + 640 + 32 + 3000
     assert story.table() == lines(f"""
@@ -340,9 +337,10 @@ def test_the_second_part_begins_before_the_first_transcript_is_there() -> None:
 def test_speech_that_begins_while_the_gate_opens(before_ms: int) -> None:
     """The window at whose end the gate opens counts as speech if a quarter of it is at the user's
     level. Either way no word is lost or heard twice, and both parts get one answer."""
-    gate = perform("0 640 I have a dog.").end_ms()
-    script = f"0 640 I have a dog.\n{gate - before_ms} 640 What does he eat?"
-    story = perform(script, slow_speaker())
+    gate = perform(speak("I have a dog.", 0.64)).end_ms()
+    pause = silence((gate - before_ms - 640) / 1000)
+    parts = speak("I have a dog.", 0.64), pause, speak("What does he eat?", 0.64)
+    story = perform(*parts, engines=slow_speaker())
     heard = [event.text for event in story.events(events.TranscriptReady)]
     assert story.prompt() == [("user", "I have a dog. What does he eat?")]
     if before_ms > 8:

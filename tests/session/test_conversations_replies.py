@@ -7,7 +7,6 @@ judgements.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -16,8 +15,9 @@ from pipeline import events
 from pipeline.engines.contract import ToolCall
 from pipeline.engines.word_scale import UNMEASURED, WordScale
 from pipeline.settings import SessionSettings, Speculation
-from reachy_voice.testing import Cast
-from tests.support.talk_script import (
+from reachy_voice.testing import Act, Cast, say, silence, speak
+from tests.support.protocol_client import text_item
+from tests.support.stories import (
     STT_S,
     TURN_S,
     brain,
@@ -28,6 +28,7 @@ from tests.support.talk_script import (
     sure_of_more,
     voice,
 )
+from tests.support.wired import Message, send
 
 pytestmark = pytest.mark.quick
 
@@ -43,7 +44,7 @@ def detection(**changes: Any) -> dict[str, Any]:
 # --- begun on a stable partial transcript ------------------------------------------------------
 
 JOKE = "Tell me a joke."
-TRAILING = f"0 1024 {JOKE}\n1024 96 ~"
+TRAILING = speak(JOKE, 1.024), say(0.096)
 """The voice trails off after the last word; the transcript does not change then."""
 
 
@@ -52,7 +53,7 @@ def guessing() -> Cast:
 
 
 def test_a_reply_to_a_stable_partial_is_ready_when_the_turn_ends() -> None:
-    story = perform(TRAILING, guessing())
+    story = perform(*TRAILING, engines=guessing())
     end = story.end_ms()
     assert (
         story.table()[-7:]
@@ -70,7 +71,7 @@ def test_a_reply_to_a_stable_partial_is_ready_when_the_turn_ends() -> None:
 
 
 def test_a_reply_to_a_partial_ends_with_the_next_word() -> None:
-    story = perform(TRAILING, guessing())
+    story = perform(*TRAILING, engines=guessing())
     assert [row for row in story.table() if int(row.split()[0]) < 1056] == lines("""
         64   user speaks
         288  thinks about 'Tell'
@@ -85,7 +86,7 @@ def test_a_reply_to_a_partial_ends_with_the_next_word() -> None:
 def test_a_reply_to_misheard_words_is_replaced() -> None:
     engines = guessing()
     engines.stt.corrections[JOKE] = "Tell me a yoke."
-    story = perform(TRAILING, engines)
+    story = perform(*TRAILING, engines=engines)
     end = story.end_ms()
     audio = max(end, 1494)
     assert [row for row in story.table() if int(row.split()[0]) >= 1056] == lines(f"""
@@ -104,11 +105,11 @@ def test_a_reply_to_misheard_words_is_replaced() -> None:
 
 def test_beyond_its_budget_a_session_begins_a_reply_when_the_turn_is_likely_over() -> None:
     """Six pauses with wasted work and no budget, then a clear end."""
-    pauses = [f"{480 * n} 320 well{n}" for n in range(7)]
+    pauses = [act for n in range(7) for act in (speak(f"well{n}", 0.32), silence(0.16))]
     engines = sure_of_more(*(" ".join(f"well{n}" for n in range(m)) for m in range(1, 7)))
     last = " ".join(f"well{n}" for n in range(7))
     settings = SessionSettings(speculation=Speculation(budget=0.0))
-    story = perform("\n".join(pauses), engines, settings=settings)
+    story = perform(*pauses, engines=engines, settings=settings)
     thoughts = [row for row in story.table() if "thinks about" in row]
     assert len(thoughts) == 7, "the first six begin at their first silent frames"
     begins = 480 * 6 + 320 + 32 + 61
@@ -121,9 +122,11 @@ def test_beyond_its_budget_open_words_still_keep_the_turn() -> None:
     texts = [" ".join(f"well{n}" for n in range(m)) for m in range(1, 8)]
     engines = sure_of_more(*texts)
     engines.turn.probabilities[texts[-1]] = 0.98
-    script = "\n".join([*(f"{480 * n} 320 well{n}" for n in range(7)), "3900 512 it is."])
+    pauses = [act for n in range(7) for act in (speak(f"well{n}", 0.32), silence(0.16))]
     settings = SessionSettings(speculation=Speculation(budget=0.0))
-    story = perform(script, engines, settings=settings)
+    story = perform(
+        *pauses, silence(0.54), speak("it is.", 0.512), engines=engines, settings=settings
+    )
     assert len(story.events(events.SpeechStopped)) == 1
 
 
@@ -131,7 +134,9 @@ def test_waste_is_all_discarded_work() -> None:
     """The model works from the transcript until the user resumes."""
     engines = sure_of_more("I want the")
     engines.llm.first_s = 0.5
-    story = perform("0 768 I want the\n1056 512 blue ball.", engines)
+    story = perform(
+        speak("I want the", 0.768), silence(0.288), speak("blue ball.", 0.512), engines=engines
+    )
     [thrown_away] = story.events(events.SpeculationDiscarded)
     assert thrown_away.engine_seconds == pytest.approx(STT_S + TURN_S + 1.088 - 0.861)
 
@@ -145,12 +150,14 @@ def test_a_slow_judgement_is_waited_for(word_scales: dict[str, WordScale], turns
     engines.word_scales = word_scales
     engines.turn.probabilities["Please ask her to."] = 0.98
     engines.llm.end_probabilities["Please ask her to."] = 0.00001
-    story = perform("0 640 Please ask her to.\n1740 640 Come in.", engines)
+    story = perform(
+        speak("Please ask her to.", 0.64), silence(1.1), speak("Come in.", 0.64), engines=engines
+    )
     assert len(story.events(events.SpeechStopped)) == turns
 
 
 def test_a_commit_does_not_wait_for_a_slow_model() -> None:
-    story = perform(f"0 640 {TIME}", cast(llm=brain(first_s=0.6)))
+    story = perform(speak(TIME, 0.64), engines=cast(llm=brain(first_s=0.6)))
     end = story.end_ms()
     assert end < 733 + 600
     assert story.table()[-6:] == lines(f"""
@@ -166,7 +173,7 @@ def test_a_commit_does_not_wait_for_a_slow_model() -> None:
 def test_a_slow_voice_makes_no_avoidable_gap() -> None:
     """Each word of 200 ms takes 250 ms to make: the listener waits 50 ms for every word but the
     first."""
-    story = perform(f"0 640 {TIME}", cast(tts=voice(per_word_s=0.25)))
+    story = perform(speak(TIME, 0.64), engines=cast(tts=voice(per_word_s=0.25)))
     audio = max(story.end_ms(), 834 + 81)
     assert [row for row in story.table() if "audio" in row or "completed" in row] == lines(f"""
         {audio}       audio
@@ -179,7 +186,7 @@ def test_a_slow_voice_makes_no_avoidable_gap() -> None:
 def test_a_first_clause_is_spoken_before_the_rest_is_written() -> None:
     engines = cast()
     engines.llm.deltas = ("It is noon, ", 0.4, "so let us eat. ")
-    story = perform(f"0 640 {TIME}", engines)
+    story = perform(speak(TIME, 0.64), engines=engines)
     end = story.end_ms()
     audio = max(end, 834 + 81)
     assert [row for row in story.table("voices") if "voices" in row or "audio" in row] == lines(f"""
@@ -191,22 +198,23 @@ def test_a_first_clause_is_spoken_before_the_rest_is_written() -> None:
 
 # --- tools -------------------------------------------------------------------------------------
 
+OUTPUT = {"type": "function_call_output", "call_id": "call_7", "output": "done"}
+"""Of the first call."""
+
 
 def test_a_call_is_answered_while_the_words_before_it_are_said() -> None:
     """The call leaves as soon as it is complete; the answer to its output follows the words."""
     waving = cast()
     waving.llm.answers_to["Please wave at me."] = ("I will wave. ", ToolCall("wave", "{}"))
-    output = {"type": "function_call_output", "call_id": "call_19", "output": "done"}
     story = perform(
-        f"""
-        0 640 Please wave at me.
-        954 > conversation.item.create {json.dumps({"item": output})}
-        954 > response.create
-        """,
-        waving,
+        speak("Please wave at me.", 0.64),
+        silence(0.314),
+        send("conversation.item.create", item=OUTPUT),
+        send("response.create"),
+        engines=waving,
     )
     (call,) = story.events(events.ReplyArguments)
-    assert call.call_id == output["call_id"]
+    assert call.call_id == OUTPUT["call_id"]
     said = 915 + LAST_MS
     assert story.table()[-10:] == lines(f"""
         896           answer begins
@@ -222,28 +230,26 @@ def test_a_call_is_answered_while_the_words_before_it_are_said() -> None:
     """)
 
 
+CANCELLED = silence(0.146), send("response.cancel")
+
+
 @pytest.mark.parametrize(
     ("tools", "then", "statuses"),
     [
-        pytest.param(("wave", "dance"), "", ["completed"] * 2, id="another call has no output"),
-        pytest.param(("wave",), "1100 > response.cancel", ["cancelled"], id="the client cancels"),
+        pytest.param(("wave", "dance"), (), ["completed"] * 2, id="another call has no output"),
+        pytest.param(("wave",), CANCELLED, ["cancelled"], id="the client cancels"),
     ],
 )
 def test_an_answer_asked_for_while_the_words_before_a_call_are_said(
-    tools: tuple[str, ...], then: str, statuses: list[str]
+    tools: tuple[str, ...], then: tuple[Act | Message, ...], statuses: list[str]
 ) -> None:
     dancing = cast()
     calls = (ToolCall(tool, "{}") for tool in tools)
     dancing.llm.answers_to["Please wave at me."] = ("I will wave. ", *calls)
-    output = {"type": "function_call_output", "call_id": "call_19", "output": "done"}
     story = perform(
-        f"""
-        0 640 Please wave at me.
-        954 > conversation.item.create {json.dumps({"item": output})}
-        954 > response.create
-        {then}
-        """,
-        dancing,
+        *(speak("Please wave at me.", 0.64), silence(0.314)),
+        *(send("conversation.item.create", item=OUTPUT), send("response.create"), *then),
+        engines=dancing,
     )
     assert [event.status for event in story.events(events.ReplyFinished)] == statuses
 
@@ -253,7 +259,12 @@ def test_an_answer_asked_for_while_the_words_before_a_call_are_said(
 
 def test_new_instructions_in_a_pause_replace_the_reply_behind_its_gate() -> None:
     update = {"session": {"type": "realtime", "instructions": "Sing."}}
-    story = perform(f"0 640 {TIME}\n800 > session.update {json.dumps(update)}", sure_of_more(TIME))
+    story = perform(
+        speak(TIME, 0.64),
+        silence(0.16),
+        send("session.update", **update),
+        engines=sure_of_more(TIME),
+    )
     end = story.end_ms()
     assert end > 800
     assert story.table()[-8:] == lines(f"""
@@ -271,14 +282,13 @@ def test_new_instructions_in_a_pause_replace_the_reply_behind_its_gate() -> None
 
 def test_an_item_that_is_deleted_in_a_pause_is_not_answered() -> None:
     """The reply behind its gate read the item; the one that is given did not."""
-    content = [{"type": "input_text", "text": "My name is Ann."}]
-    item = {"id": "mine", "type": "message", "role": "user", "content": content}
-    script = f"""
-        0   > conversation.item.create {json.dumps({"item": item})}
-        0 640 {TIME}
-        800 > conversation.item.delete {{"item_id": "mine"}}
-    """
-    story = perform(script, sure_of_more(f"My name is Ann. {TIME}", TIME))
+    item = {**text_item("My name is Ann."), "id": "mine"}
+    story = perform(
+        send("conversation.item.create", item=item),
+        *(speak(TIME, 0.64), silence(0.16)),
+        send("conversation.item.delete", item_id="mine"),
+        engines=sure_of_more(f"My name is Ann. {TIME}", TIME),
+    )
     assert story.prompt(0) == [("user", f"My name is Ann. {TIME}")]
     assert story.prompt(1) == [("user", TIME)]
     assert len(story.events(events.ReplyStarted)) == 1
@@ -286,7 +296,9 @@ def test_an_item_that_is_deleted_in_a_pause_is_not_answered() -> None:
 
 def test_a_response_requested_in_a_pause_does_not_replace_the_speculative_one() -> None:
     """It answers what was said before; the turn gets its answer when it ends."""
-    story = perform(f"0 640 {TIME}\n800 > response.create", sure_of_more(TIME))
+    story = perform(
+        speak(TIME, 0.64), silence(0.16), send("response.create"), engines=sure_of_more(TIME)
+    )
     end = story.end_ms()
     assert end > 982 + LAST_MS, "the asked one is over by then"
     assert [row for row in story.table() if int(row.split()[0]) >= 800] == lines(f"""
@@ -311,8 +323,10 @@ def test_without_interruption_both_turns_are_answered() -> None:
     engines = cast(llm=brain(per_token_s=0.6))
     engines.llm.deltas = ("I am here. ", "And I stay. ")
     story = perform(
-        f"0 640 {TIME}\n1280 640 And what day?",
-        engines,
+        speak(TIME, 0.64),
+        silence(0.64),
+        speak("And what day?", 0.64),
+        engines=engines,
         session=detection(interrupt_response=False),
     )
     first, second = story.end_ms(0), story.end_ms(1)
@@ -327,8 +341,8 @@ def test_without_interruption_both_turns_are_answered() -> None:
 
 
 def test_without_create_response_a_turn_waits_for_the_client() -> None:
-    script = f"0 640 {TIME}\n3000 > response.create"
-    story = perform(script, session=detection(create_response=False))
+    acts = speak(TIME, 0.64), silence(2.36), send("response.create")
+    story = perform(*acts, session=detection(create_response=False))
     end = story.end_ms()
     assert story.table() == lines(f"""
         64    user speaks

@@ -8,18 +8,26 @@ was not asked for, no word is lost or heard twice, and the next question is answ
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 import pytest
 
 from pipeline import events
 from pipeline.conversation.prompt import UNHEARD_SPEECH
 from pipeline.engines.contract import ToolCall
-from reachy_voice.testing import Cast, ScriptedEngine, run_virtual
+from reachy_voice.testing import (
+    Cast,
+    ScriptedEngine,
+    Tape,
+    run_virtual,
+    silence,
+    speak,
+    wait,
+)
 from reachy_voice.testing.tape import NOISE
-from tests.support.talk_script import Script, Stage, Story, brain, cast, ears, require_asked, stage
+from tests.support.stories import Story, brain, cast, ears, require_asked, told
+from tests.support.wired import send
 
 pytestmark = pytest.mark.machine
 
@@ -33,20 +41,19 @@ INTERRUPTION = "Please wait now."
 
 @dataclass(frozen=True)
 class Scenario:
-    """``script``: the conversation, disturbed at every step from ``from_ms`` to ``to_ms``."""
+    """What the user says (when, what and for how long, in ms), disturbed at every step from
+    ``from_ms`` to ``to_ms``."""
 
-    script: str
+    speech: Sequence[tuple[int, str, int]]
     from_ms: int
     to_ms: int
     engines: Callable[[], Cast] = cast
-    session: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def by_voice(self) -> bool:
-        return bool(self.session.get("audio", {}).get("input", {}).get("turn_detection", True))
+    asks_ms: int = 0
+    """When the client commits the speech and asks for the answer; 0: turns are detected."""
 
 
 PUSH_TO_TALK = {"audio": {"input": {"turn_detection": None}}}
+ASK = send("input_audio_buffer.commit"), send("response.create")
 
 
 def hesitant() -> Cast:
@@ -72,78 +79,79 @@ def guessing() -> Cast:
 
 
 SCENARIOS = {
-    "plain turn": Scenario("320 512 What time is it?", 320, 2_400),
-    "resumed pause": Scenario("0 512 I want the\n960 384 blue ball.", 480, 2_600, hesitant),
-    "two clauses": Scenario("0 320 Hello.", 256, 3_000, talkative),
-    "tool call": Scenario("0 320 Wave.", 256, 1_800, waving),
-    "merged sentences": Scenario("0 512 I have a dog.\n1088 512 What does he eat?", 500, 2_900),
-    "guess": Scenario("0 960 Tell me a nice joke.", 256, 2_200, guessing),
-    "push to talk": Scenario(
-        """
-        0 640  Turn to the left.
-        704 > input_audio_buffer.commit
-        704 > response.create
-        """,
-        600,
-        1_700,
-        session=PUSH_TO_TALK,
+    "plain turn": Scenario([(320, "What time is it?", 512)], 320, 2_400),
+    "resumed pause": Scenario(
+        [(0, "I want the", 512), (960, "blue ball.", 384)], 480, 2_600, hesitant
     ),
+    "two clauses": Scenario([(0, "Hello.", 320)], 256, 3_000, talkative),
+    "tool call": Scenario([(0, "Wave.", 320)], 256, 1_800, waving),
+    "merged sentences": Scenario(
+        [(0, "I have a dog.", 512), (1088, "What does he eat?", 512)], 500, 2_900
+    ),
+    "guess": Scenario([(0, "Tell me a nice joke.", 960)], 256, 2_200, guessing),
+    "push to talk": Scenario([(0, "Turn to the left.", 640)], 600, 1_700, asks_ms=704),
 }
 
 
 # --- what disturbs -----------------------------------------------------------------------------
 
-Disturb = Callable[[Stage, int], Awaitable[None]]
+Disturb = Callable[[Story], Awaitable[None]]
 
 
-async def barge_in(played: Stage, at_ms: int) -> None:
-    played.script.tape.say(at_ms, INTERRUPTION, 480)
+def tape_of(story: Story) -> Tape:
+    tape = story.wire.scene.tape
+    assert tape
+    return tape
 
 
-async def make_noise(played: Stage, at_ms: int) -> None:
-    played.script.tape.say(at_ms, NOISE, 160)
+async def barge_in(story: Story) -> None:
+    tape_of(story).say(story.wire.now_ms, INTERRUPTION, 480)
 
 
-async def cancel(played: Stage, at_ms: int) -> None:
-    await played.wire.send("response.cancel")
-    await played.wire.settle()
-    before = len(played.wire.events("response.created"))
-    assert len(played.wire.events("response.done")) == before, "it ends at once"
+async def make_noise(story: Story) -> None:
+    tape_of(story).say(story.wire.now_ms, NOISE, 160)
 
 
-async def detection_off(played: Stage, at_ms: int) -> None:
-    await played.wire.send("session.update", session={"type": "realtime", **PUSH_TO_TALK})
+async def cancel(story: Story) -> None:
+    await story.wire.send("response.cancel")
+    await story.wire.settle()
+    before = len(story.wire.events("response.created"))
+    assert len(story.wire.events("response.done")) == before, "it ends at once"
 
 
-async def clear(played: Stage, at_ms: int) -> None:
-    await played.wire.send("input_audio_buffer.clear")
+async def detection_off(story: Story) -> None:
+    await story.wire.send("session.update", session={"type": "realtime", **PUSH_TO_TALK})
 
 
-async def commit(played: Stage, at_ms: int) -> None:
-    await played.wire.send("input_audio_buffer.commit")
+async def clear(story: Story) -> None:
+    await story.wire.send("input_audio_buffer.clear")
 
 
-async def create(played: Stage, at_ms: int) -> None:
-    await played.wire.send("response.create")
+async def commit(story: Story) -> None:
+    await story.wire.send("input_audio_buffer.commit")
 
 
-async def instruct(played: Stage, at_ms: int) -> None:
-    await played.wire.send("session.update", session={"type": "realtime", "instructions": "Sing."})
+async def create(story: Story) -> None:
+    await story.wire.send("response.create")
 
 
-async def delete_last(played: Stage, at_ms: int) -> None:
-    items = [event["item"]["id"] for event in played.wire.events("conversation.item.added")]
+async def instruct(story: Story) -> None:
+    await story.wire.send("session.update", session={"type": "realtime", "instructions": "Sing."})
+
+
+async def delete_last(story: Story) -> None:
+    items = [event["item"]["id"] for event in story.wire.events("conversation.item.added")]
     if items:
-        await played.wire.send("conversation.item.delete", item_id=items[-1])
+        await story.wire.send("conversation.item.delete", item_id=items[-1])
 
 
-async def mute(played: Stage, at_ms: int) -> None:
-    played.script.muted.append((at_ms, at_ms + MUTED_MS))
+async def mute(story: Story) -> None:
+    await story.wire.act(wait(MUTED_MS / 1000))
 
 
 def crash(name: str) -> Disturb:
-    async def crash_it(played: Stage, at_ms: int) -> None:
-        engine: ScriptedEngine = getattr(played.story.engines, name)
+    async def crash_it(story: Story) -> None:
+        engine: ScriptedEngine = getattr(story.engines, name)
         engine.crash()
         asyncio.get_running_loop().call_later(REPAIR_MS / 1000, engine.repair)
 
@@ -178,36 +186,41 @@ asks for an answer itself, or removes the user's words, gets what it asks for.""
 
 
 def disturb(scenario: Scenario, name: str, at_ms: int) -> Story:
-    script = Script.parse(scenario.script)
     engines = scenario.engines()
-    engines.stt.tape = script.tape
     act = DISTURBANCES[name]
+    by_voice = not scenario.asks_ms
 
     async def main() -> Story:
-        async with stage(script, engines, session=scenario.session) as played:
-            await played.until(at_ms)
+        async with told(engines, session={} if by_voice else PUSH_TO_TALK) as story:
+            for words in scenario.speech:
+                tape_of(story).say(*words)
+            await play_until(story, scenario, at_ms)
             if act is None:
-                return played.story
-            await act(played, at_ms)
-            await played.until(max(at_ms + MUTED_MS, scenario.to_ms))
-            now_ms = await played.to_rest()
-            require_rest(played, name, scenario.by_voice)
-            await ask_next(played, now_ms, scenario.by_voice and name != "turn detection off")
-            require_next_answered(played)
-        return played.story
+                return story
+            await act(story)
+            await play_until(story, scenario, max(at_ms + MUTED_MS, scenario.to_ms))
+            await story.rest()
+            require_rest(story, name, by_voice)
+            await ask_next(story, by_voice and name != "turn detection off")
+            require_next_answered(story)
+        return story
 
     story: Story = run_virtual(main())
     require_ends(story)
     return story
 
 
-async def ask_next(played: Stage, at_ms: int, by_voice: bool) -> None:
-    played.script.tape.say(at_ms, NEXT, 320)
-    await played.until(at_ms + 320)
-    if not by_voice:
-        await played.wire.send("input_audio_buffer.commit")
-        await played.wire.send("response.create")
-    await played.to_rest()
+async def play_until(story: Story, scenario: Scenario, end_ms: int) -> None:
+    begin_ms = story.wire.now_ms
+    if begin_ms < scenario.asks_ms <= end_ms:
+        await story.wire.act(silence((scenario.asks_ms - begin_ms) / 1000), *ASK)
+        begin_ms = story.wire.now_ms
+    await story.wire.act(silence((end_ms - begin_ms) / 1000))
+
+
+async def ask_next(story: Story, by_voice: bool) -> None:
+    await story.wire.act(speak(NEXT, 0.32), *(() if by_voice else ASK))
+    await story.rest()
 
 
 # --- what must hold ----------------------------------------------------------------------------
@@ -221,10 +234,9 @@ def require_ends(story: Story) -> None:
     assert len(set(ended)) == len(ended)
 
 
-def require_rest(played: Stage, disturbance: str, by_voice: bool) -> None:
+def require_rest(story: Story, disturbance: str, by_voice: bool) -> None:
     """All is closed and idle, no word is lost, and nobody is left without an answer."""
-    story = played.story
-    played.wire.recorder.finish()
+    story.wire.recorder.finish()
     require_asked(story)
     for engine in story.engines.engines:
         assert engine.running == 0, f"{type(engine).__name__} works for nobody"
@@ -237,7 +249,7 @@ def require_rest(played: Stage, disturbance: str, by_voice: bool) -> None:
 def require_words(story: Story, disturbance: str, by_voice: bool) -> None:
     """No word twice, and none lost."""
     heard = " ".join(event.text for event in story.events(events.TranscriptReady)).split()
-    said = story.engines.stt.tape.said
+    said = tape_of(story).said
     assert not [word for word in said if heard.count(word) > said.count(word)]
     if disturbance in UNDERSTOOD and by_voice:
         assert sorted(heard) == sorted(said)
@@ -251,11 +263,10 @@ def require_answered(story: Story) -> None:
         assert events.ReplyStarted in kinds[committed[-1] :], "nobody answers"
 
 
-def require_next_answered(played: Stage) -> None:
+def require_next_answered(story: Story) -> None:
     """The session is as good as new: the next question was answered, with all words before it."""
-    story = played.story
-    played.wire.recorder.finish()
-    last = played.wire.events("response.done")[-1]["response"]
+    story.wire.recorder.finish()
+    last = story.wire.events("response.done")[-1]["response"]
     assert last["status"] == "completed"
     prompt = story.engines.llm.prompts[-1]
     assert prompt[-1].role == "user"

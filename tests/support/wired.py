@@ -12,21 +12,17 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from pipeline.audio import AudioFormat
-from pipeline.bus import Bus
-from pipeline.engines.stages import Stages
 from pipeline.realtime import g711, wire
 from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
-from pipeline.session import Session
 from pipeline.settings import SessionSettings
 from pipeline.tools.contract import ToolServers
-from reachy_voice.testing import Cast
-from reachy_voice.testing.words import with_words
+from reachy_voice.testing import Act, Cast, Scene, scene
 from tests.support.beside import beside
 from tests.support.conformance import Recorder
 from tests.support.protocol_client import DEFAULTS
@@ -35,6 +31,18 @@ APPEND = "input_audio_buffer.append"
 FRAME_MS = 20
 SPEECH_LEVEL = 3_000
 """Loud enough for ``LevelVad``."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """An act: the client sends this message."""
+
+    type: str
+    fields: dict[str, Any]
+
+
+def send(type: str, **fields: Any) -> Message:
+    return Message(type, fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,54 +54,35 @@ class Said:
     text: str
 
 
-class HasStages(Protocol):
-    def stages(self) -> Stages: ...
-
-
 class Wired:
     """``send`` messages; read ``log`` and ``recorder``."""
 
-    def __init__(
-        self,
-        cast: HasStages,
-        defaults: SessionDefaults,
-        settings: SessionSettings,
-        tool_servers: ToolServers | None = None,
-    ) -> None:
-        numbers = itertools.count(1)
-
-        def new_id(prefix: str) -> str:
-            return f"{prefix}_{next(numbers)}"
-
+    def __init__(self, played: Scene, protocol: RealtimeConnection) -> None:
+        self.scene = played
         self.recorder = Recorder(whole=True)
         self.log: list[Said] = []
-        self._began = asyncio.get_running_loop().time()
-        self.bus = Bus()
-        self._events = self.bus.subscribe(lossless=True)
-        self._protocol = RealtimeConnection(defaults, new_id, lambda: 1_000.5)
-        self._session = Session(
-            cast.stages(),
-            self._protocol.config,
-            settings,
-            self.bus,
-            new_id,
-            tool_servers=tool_servers,
-        )
+        self._protocol = protocol
+        self._events = played.bus.subscribe(lossless=True)
 
     @property
     def now_ms(self) -> int:
-        return round((asyncio.get_running_loop().time() - self._began) * 1000)
-
-    async def at(self, ms: float) -> None:
-        """Wait until this time after the connection began."""
-        await asyncio.sleep(self._began + ms / 1000 - asyncio.get_running_loop().time())
+        return round((self.scene.loop.time() - self.scene.began) * 1000)
 
     async def run(self) -> None:
-        """Run until cancelled."""
+        """Send what happens, until cancelled."""
         self._flush()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._session.run())
-            tasks.create_task(self._follow_events())
+        async for _, event in self._events:
+            self._protocol.apply(event)
+            self._flush()
+
+    async def act(self, *acts: Act | Message) -> None:
+        """Perform acts of a scene and of this client, in order."""
+        for each in acts:
+            if isinstance(each, Message):
+                await self.send(each.type, **each.fields)
+                await self.settle()
+            else:
+                await self.scene.act(each)
 
     async def send(self, type: str, **fields: Any) -> None:
         await self.send_text(json.dumps({"type": type, **fields}))
@@ -106,7 +95,7 @@ class Wired:
         commands = self._protocol.receive(text)
         self._flush()
         for command in commands:
-            await self._session.submit(command)
+            await self.scene.session.submit(command)
 
     async def hear(self, milliseconds: int, level: int = 0) -> None:
         """Append audio of one level, in real time and in the session's format.
@@ -132,8 +121,7 @@ class Wired:
 
     async def settle(self) -> None:
         """Run everything that can happen now."""
-        for _ in range(50):
-            await asyncio.sleep(0)
+        await self.scene.settle()
 
     @property
     def session(self) -> dict[str, Any]:
@@ -148,11 +136,6 @@ class Wired:
         """Every message either way, in order, except appended audio."""
         return [json.loads(said.text) for said in self.log]
 
-    async def _follow_events(self) -> None:
-        async for _, event in self._events:
-            self._protocol.apply(event)
-            self._flush()
-
     def _flush(self) -> None:
         for text in self._protocol.messages_to_send():
             self.recorder.record(text)
@@ -161,17 +144,27 @@ class Wired:
 
 @asynccontextmanager
 async def wired(
-    cast: HasStages | None = None,
+    cast: Cast | None = None,
     *,
     defaults: SessionDefaults = DEFAULTS,
     settings: SessionSettings | None = None,
     tool_servers: ToolServers | None = None,
 ) -> AsyncIterator[Wired]:
     """A connection that has received ``session.created``."""
-    client = Wired(cast or Cast(), defaults, with_words(settings), tool_servers)
-    async with beside(client.run()):
-        await client.settle()
-        yield client
+    numbers = itertools.count(10_000)
+    protocol = RealtimeConnection(
+        defaults, lambda prefix: f"{prefix}_{next(numbers)}", lambda: 1_000.5
+    )
+    async with scene(
+        stages=(cast or Cast()).stages(),
+        config=protocol.config,
+        settings=settings,
+        tool_servers=tool_servers,
+    ) as played:
+        client = Wired(played, protocol)
+        async with beside(client.run()):
+            await client.settle()
+            yield client
 
 
 def _input_format(session: dict[str, Any]) -> AudioFormat:

@@ -14,8 +14,7 @@ import pytest
 from pipeline import commands
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.commands import AppendAudio, SessionConfig, TurnDetection
-from pipeline.conversation.chat import Chat
-from pipeline.conversation.memory import LastingConversation, Memory, Wakefulness
+from pipeline.conversation.memory import Wakefulness
 from pipeline.engines.contract import Embedding, ToolCall
 from pipeline.errors import EngineError
 from pipeline.events import (
@@ -36,7 +35,6 @@ from reachy_voice.testing import (
     ScriptedLlm,
     ScriptedSpeaker,
     ScriptedStt,
-    ScriptedTts,
     people,
     scene,
 )
@@ -79,15 +77,6 @@ class Told:
         return [event.invented for event in self.scene.events(SpeechRejected)]
 
 
-async def feed(played: Scene, tape: Tape, until_ms: int) -> None:
-    """The microphone, in real time, from where it was."""
-    fed = round((played.loop.time() - played.began) * LISTEN_RATE)
-    while fed < until_ms * LISTEN_RATE // 1000:
-        await played.session.submit(AppendAudio(tape.between(fed, fed + 320), LISTEN_RATE))
-        fed += 320
-        await played.sleep_until(fed / LISTEN_RATE)
-
-
 def listen(
     *speeches: Speech,
     until_s: float = 20.0,
@@ -103,18 +92,16 @@ def listen(
     tape = Tape()
     for speech in speeches:
         tape.say(*speech)
-    stt = stt or ears(tape=tape)
+    stt = stt or ears()
+    stt.tape = tape
     llm = llm or ScriptedLlm(("It ", "is ", "noon."))
 
     async def main() -> Told:
         async with scene(settings=settings, config=config, stt=stt, llm=llm, **options) as played:
-            played.began = played.loop.time()
             for at_ms, deed in deeds:
-                await feed(played, tape, at_ms)
-                result = deed(played)
-                if result is not None:
-                    await result
-            await feed(played, tape, round(until_s * 1000))
+                await played.hear(at_ms / 1000 - played.played / LISTEN_RATE)
+                await played.act(deed)
+            await played.hear(until_s - played.played / LISTEN_RATE)
         return Told(played, [tape.words_in(pcm) for pcm in stt.finished])
 
     told: Told = run_virtual(main())
@@ -308,11 +295,8 @@ def test_a_turn_that_begins_in_the_window_is_heard_to_its_end() -> None:
 def test_a_client_that_sends_nothing_falls_asleep_by_the_clock() -> None:
     told = listen((1000, "hey Reachy", 700), until_s=4, deeds=[])
     assert told.reasons == ["start", "word"]
-
-    async def wait(played: Scene) -> None:
-        await played.sleep_until(15.0)
-
-    told = listen((1000, "hey Reachy", 700), until_s=4, deeds=[(4000, wait)])
+    silent = (4000, lambda played: played.sleep_until(15.0))
+    told = listen((1000, "hey Reachy", 700), until_s=4, deeds=[silent])
     assert told.reasons == ["start", "word", "silence"]
 
 
@@ -594,10 +578,8 @@ def test_a_client_that_clears_or_commits_meanwhile(command: commands.Command) ->
 
 
 def test_a_client_that_stops_sending_after_the_call_is_answered() -> None:
-    async def wait(played: Scene) -> None:
-        await played.sleep_until(12.0)
-
-    told = listen((2000, "hey Reachy what time is it", 1600), until_s=3.6, deeds=[(3600, wait)])
+    silent = (3600, lambda played: played.sleep_until(12.0))
+    told = listen((2000, "hey Reachy what time is it", 1600), until_s=3.6, deeds=[silent])
     assert told.scene.transcripts == ["hey Reachy what time is it"]
     assert told.scene.statuses == ["completed"]
 
@@ -628,7 +610,7 @@ def test_a_conversation_that_is_resumed(left_s: float, reasons: list[str]) -> No
 
 
 def test_while_the_recogniser_fails_nobody_is_heard_and_it_recovers() -> None:
-    stt = ScriptedStt(("hey Reachy",), error=EngineError("no"))
+    stt = ScriptedStt(corrections={"a b": "hey Reachy"}, error=EngineError("no"))
     recovers = (5000, lambda played: setattr(stt, "error", None))
     told = listen((2000, "a b", 800), (6000, "a b", 800), stt=stt, deeds=[recovers])
     assert told.changes[1] == ("word", pytest.approx(7.0, abs=0.3))
@@ -707,18 +689,9 @@ def test_recordings_have_silence_for_what_is_heard_asleep(tmp_path: Path) -> Non
         def end(self) -> None:
             pass
 
-    async def main() -> None:
-        tape = Tape()
-        tape.say(1000, "private talk", 800)
-        tape.say(4000, "hey Reachy", 800)
-        tape.say(6000, "time please", 800)
-        stt = ScriptedStt(tape=tape)
-        async with scene(settings=WORD, stt=stt, tts=ScriptedTts()) as played:
-            played.session._observer = Observer()
-            played.began = played.loop.time()
-            await feed(played, tape, 9000)
-
-    run_virtual(main())
+    watch = (0, lambda played: setattr(played.session, "_observer", Observer()))
+    speeches = [(1000, "private talk", 800), (4000, "hey Reachy", 800), (6000, "time please", 800)]
+    listen(*speeches, until_s=9, deeds=[watch])
     sound = np.concatenate([each.pcm for each in kept if isinstance(each, AppendAudio)])
     assert len(sound) == 9 * LISTEN_RATE
     assert not np.any(sound[: 4 * LISTEN_RATE])
@@ -731,6 +704,3 @@ def test_always_has_no_gate() -> None:
             return played.session._waking is None and not played.session.asleep
 
     assert run_virtual(main())
-
-
-_ = Chat, LastingConversation, Memory

@@ -1,46 +1,32 @@
-"""Conversations as short scripts, and their outcome as tables, to the millisecond.
+"""Conversations and their outcome as tables, to the millisecond.
 
-A script has one line for each thing that happens from outside, with its time in ms:
-
-       0 1024  What time is it?             the user speaks: when, how long, what
-    1500  320  ~                            a noise
-    2000  640  (muted)                      the microphone sends nothing
-    1200  >    response.cancel              the client sends this message (with fields as JSON)
-
-A table has one line for each outcome. The real protocol and session run over scripted engines, in
-virtual time, and every server event is checked by ``tests/support/conformance.py``. The microphone
-delivers audio after it was spoken, at the borders of the detector's windows of ``FRAME_MS``, so the
-time of each window is exact.
+A client plays the acts of a scene on the real protocol and session, over scripted engines, in
+virtual time; a table has one line for each outcome. Every server event is checked by
+``tests/support/conformance.py``.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 from pipeline import events
-from pipeline.audio import Pcm, pcm_to_bytes
 from pipeline.bus import Published
 from pipeline.events import Event
-from pipeline.realtime.session_config import SessionDefaults
 from pipeline.settings import Endpointing, SessionSettings
 from reachy_voice.testing import (
+    Act,
     Cast,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
     ScriptedTurn,
+    Tape,
     run_virtual,
 )
-from reachy_voice.testing.tape import SAMPLES_PER_MS, Tape
-from tests.support.protocol_client import DEFAULTS
-from tests.support.wired import APPEND, Wired, wired
+from tests.support.wired import Message, Wired, wired
 
 E = TypeVar("E")
 
@@ -55,47 +41,9 @@ _SESSION: dict[str, Any] = {
         "output": {"format": _FORMAT},
     },
 }
-_MESSAGE = re.compile(r"(\d+)\s+>\s+(\S+)\s*(\{.*\})?")
-_SOUND = re.compile(r"(\d+)\s+(\d+)\s+(.+)")
-MUTED = "(muted)"
 
 ASIDES = ("judged", "voices", "committed")
 """Lines that a table has only on request."""
-
-
-# --- scripts -----------------------------------------------------------------------------------
-
-
-@dataclass
-class Script:
-    tape: Tape = field(default_factory=Tape)
-    messages: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
-    """Time in ms, type, fields; in the order of their times."""
-    muted: list[tuple[int, int]] = field(default_factory=list)
-    """Start and end, in ms."""
-
-    @property
-    def end_ms(self) -> int:
-        """When the script ends."""
-        return max([self.tape.end_ms, *(at for at, _, _ in self.messages)])
-
-    @classmethod
-    def parse(cls, text: str) -> Script:
-        script = cls()
-        for line in filter(None, map(str.strip, text.splitlines())):
-            if message := _MESSAGE.fullmatch(line):
-                at, kind, fields = message.groups()
-                script.messages.append((int(at), kind, json.loads(fields or "{}")))
-            elif sound := _SOUND.fullmatch(line):
-                at_ms, lasts_ms, said = int(sound[1]), int(sound[2]), sound[3]
-                if said == MUTED:
-                    script.muted.append((at_ms, at_ms + lasts_ms))
-                else:
-                    script.tape.say(at_ms, said, lasts_ms)
-            else:
-                raise ValueError(f"not a line of a script: {line!r}")
-        script.messages.sort(key=lambda message: message[0])
-        return script
 
 
 # --- engines -----------------------------------------------------------------------------------
@@ -104,9 +52,12 @@ STT_S, TURN_S, READ_S, TOKEN_S, SOUND_S = 0.061, 0.051, 0.041, 0.101, 0.081
 """A transcript, the turn detector, a prefilled prompt, a first token, a first sound. Chosen so that
 nothing falls on the border of a 32 ms window, where the order would be arbitrary."""
 
-ears = partial(ScriptedStt, takes_s=STT_S)
 instinct = partial(ScriptedTurn, takes_s=TURN_S)
 voice = partial(ScriptedTts, first_s=SOUND_S, seconds_per_word=0.2, per_word_s=0.0)
+
+
+def ears(**changes: Any) -> ScriptedStt:
+    return ScriptedStt(**{"takes_s": STT_S, "tape": Tape(), **changes})
 
 
 def brain(*, read_s: float = READ_S, first_s: float = TOKEN_S, **changes: Any) -> ScriptedLlm:
@@ -139,7 +90,7 @@ class Story:
         self.settings = Endpointing()
         self._open = 0
         """Speech and answers in progress."""
-        wire.bus.tap(self._hear)
+        wire.scene.bus.tap(self._hear)
         for engine in engines.engines:
             engine.listener = self._note
 
@@ -177,9 +128,18 @@ class Story:
         assert words_ms, "nothing was judged"
         return max(words_ms, known_ms, _border_ms(silent_ms + wait_ms))
 
+    async def rest(self, limit_ms: int = 60_000) -> None:
+        """Be silent until nobody speaks and nothing runs."""
+        while True:
+            await self.wire.scene.hear(FRAME_MS / 1000)
+            assert self.wire.now_ms < limit_ms, "it never comes to rest"
+            if self._at_rest:
+                await self.wire.settle()
+                if self._at_rest:
+                    return
+
     @property
-    def at_rest(self) -> bool:
-        """Whether nobody speaks and nothing runs."""
+    def _at_rest(self) -> bool:
         return self._open == 0 and self.engines.idle
 
     def _note(self, line: str) -> None:
@@ -251,104 +211,43 @@ def lines(text: str) -> list[str]:
 # --- playing -----------------------------------------------------------------------------------
 
 
-class Stage:
-    """A connection on which a script is played."""
-
-    def __init__(self, wire: Wired, script: Script, engines: Cast) -> None:
-        self.wire = wire
-        self.script = script
-        self.story = Story(wire, engines)
-        self._messages = list(script.messages)
-        self._at = 0
-        """Samples of the tape played so far."""
-
-    async def until(self, end_ms: int) -> None:
-        """Play on until then. At equal times, messages go before audio."""
-        while self._at < end_ms * SAMPLES_PER_MS:
-            await self._play_piece(end_ms)
-        await self.wire.settle()
-
-    async def to_rest(self, limit_ms: int = 60_000) -> int:
-        """Play on until the script is over and all is idle; returns the time in ms."""
-        last_ms = self.script.end_ms
-        while True:
-            await self._play_piece(limit_ms)
-            now_ms = self._at // SAMPLES_PER_MS
-            assert now_ms < limit_ms, "it never comes to rest"
-            if now_ms < last_ms or not self.story.at_rest:
-                continue
-            await self.wire.settle()
-            if self.story.at_rest:
-                return now_ms
-
-    async def _play_piece(self, end_ms: int) -> None:
-        border = self._next_border(end_ms)
-        while self._messages and self._messages[0][0] * SAMPLES_PER_MS <= border:
-            at_ms, kind, fields = self._messages.pop(0)
-            await self.wire.at(at_ms)
-            await self.wire.send(kind, **fields)
-        await self.wire.at(border / SAMPLES_PER_MS)
-        pcm = self.script.tape.between(self._at, border)
-        self._at = border
-        if not self._muted(border):
-            await append(self.wire, pcm)
-
-    def _next_border(self, end_ms: int) -> int:
-        frame = FRAME_MS * SAMPLES_PER_MS
-        return min((self._at // frame + 1) * frame, end_ms * SAMPLES_PER_MS)
-
-    def _muted(self, sample: int) -> bool:
-        ms = sample / SAMPLES_PER_MS
-        return any(start < ms <= end for start, end in self.script.muted)
-
-
-async def append(wire: Wired, pcm: Pcm) -> None:
-    audio = base64.b64encode(pcm_to_bytes(pcm)).decode()
-    await wire.send_text(json.dumps({"type": APPEND, "audio": audio}), kept=False)
-
-
 @asynccontextmanager
-async def stage(
-    script: Script,
+async def told(
     engines: Cast,
     *,
     settings: SessionSettings | None = None,
     session: dict[str, Any] | None = None,
-    defaults: SessionDefaults = DEFAULTS,
-) -> AsyncIterator[Stage]:
-    """A connection at 16 kHz both ways. ``session``: more fields for its ``session.update``."""
-    async with wired(engines, settings=settings, defaults=defaults) as wire:
-        played = Stage(wire, script, engines)
+) -> AsyncIterator[Story]:
+    """A connection at 16 kHz both ways, at whose end everything must be closed. ``session``: more
+    fields for its ``session.update``."""
+    async with wired(engines, settings=settings) as wire:
+        story = Story(wire, engines)
         await wire.send("session.update", session=_SESSION)
         if session:
             await wire.send("session.update", session={"type": "realtime", **session})
         await wire.settle()
-        yield played
+        yield story
     for engine in engines.engines:
         assert engine.running == 0, f"{type(engine).__name__} still works"
         assert engine.opened == 0, f"something is still open at {type(engine).__name__}"
 
 
 def perform(
-    text: str,
+    *acts: Act | Message,
     engines: Cast | None = None,
-    *,
-    until_ms: int = 0,
     settings: SessionSettings | None = None,
     session: dict[str, Any] | None = None,
 ) -> Story:
-    """Play a script to its end, and at least until ``until_ms``; then everything must be closed."""
-    script = Script.parse(text)
+    """Play these acts, and then silence until all is at rest."""
     engines = engines or cast()
-    engines.stt.tape = script.tape
 
     async def main() -> Story:
-        async with stage(script, engines, settings=settings, session=session) as played:
-            await played.until(until_ms)
-            await played.to_rest()
-            played.wire.recorder.finish()
-            require_asked(played.story)
-        return played.story
+        async with told(engines, settings=settings, session=session) as story:
+            await story.wire.act(*acts)
+            await story.rest()
+            story.wire.recorder.finish()
+            require_asked(story)
+        return story
 
     story: Story = run_virtual(main())
     return story
