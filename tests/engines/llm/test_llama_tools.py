@@ -47,6 +47,13 @@ NOTE = Tool(
 )
 
 
+@pytest.fixture
+def engine(shared_engine: LlamaCpp) -> LlamaCpp:
+    """The shared engine as the test before left it: its prompt with the tools need not be read
+    again."""
+    return shared_engine
+
+
 def items(
     engine: LlamaCpp,
     choice: ToolChoice,
