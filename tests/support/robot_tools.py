@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pipeline.messages import Tool
@@ -21,14 +20,6 @@ _RESULT = (
 def robot_tools() -> list[Tool]:
     """The same tools on every call."""
     return [_tool(*row) for row in _TOOLS]
-
-
-def size_bytes(tools: list[Tool]) -> int:
-    """Size of the tools as compact JSON, as a client sends them."""
-    data = [{"type": "function", "name": t.name, "description": t.description} for t in tools]
-    for entry, tool in zip(data, tools, strict=True):
-        entry["parameters"] = tool.parameters  # type: ignore[assignment]
-    return len(json.dumps(data, separators=(",", ":")))
 
 
 def _text(description: str) -> dict[str, Any]:

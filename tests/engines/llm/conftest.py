@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.engines.llm.llama_model import Model
-from tests.support.llama_talk import FRANCE, MODEL, SPAIN, answer, forget, nudge
+from tests.support.llama_talk import FRANCE, LONG, MODEL, SPAIN, answer, forget, nudge
 
 Says = Callable[..., None]
 
@@ -47,9 +47,10 @@ def small(directory: Path) -> LlamaCpp:
 
 @pytest.fixture(scope="package")
 def alone(shared_engine: LlamaCpp) -> dict[str, str]:
-    """What the model answers when it has no other work."""
+    """What the model answers when it has no other work and empty cells."""
     open = shared_engine.open
-    return {"france": answer(open(), FRANCE)[0], "spain": answer(open(), SPAIN)[0]}
+    prompts = {"france": FRANCE, "spain": SPAIN, "long": LONG}
+    return {name: answer(open(), prompt)[0] for name, prompt in prompts.items()}
 
 
 @pytest.fixture
