@@ -13,9 +13,19 @@ from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError
 from pipeline.items import AudioPart, MessageItem
 from pipeline.settings import Filler, SessionSettings
-from reachy_voice.testing import VOICE, Act, Scene, ScriptedLlm, ScriptedTts, play, say, silence
+from reachy_voice.testing import (
+    VOICE,
+    Act,
+    Scene,
+    ScriptedLlm,
+    ScriptedTts,
+    play,
+    say,
+    silence,
+    wait,
+)
 
-pytestmark = pytest.mark.machine
+pytestmark = pytest.mark.quick
 
 SENTENCES = ("Hmm, let me see.", "One moment.")
 FILLED = SessionSettings(filler=Filler(after_ms=1000, sentences=SENTENCES))
@@ -29,7 +39,7 @@ def ask(
     seconds: float = 8.0,
 ) -> Scene:
     create = CreateResponse(options=options or ResponseOptions())
-    return play(create, silence(seconds), llm=llm, settings=settings)
+    return play(create, wait(seconds), llm=llm, settings=settings)
 
 
 def said(played: Scene) -> list[str]:
@@ -133,7 +143,7 @@ def test_a_cancel_ends_the_wait_for_a_model(seconds: float, statuses: list[str])
         assert not llm.running
 
     llm = ScriptedLlm(deltas=SLOW, first_s=45.0, may_load=True)
-    acts = (CreateResponse(), silence(seconds), CancelResponse(), idle, silence(60.0))
+    acts = (CreateResponse(), wait(seconds), CancelResponse(), idle, wait(60.0))
     assert play(*acts, llm=llm, settings=WITHOUT_TIME).statuses == statuses
 
 
@@ -142,7 +152,7 @@ def test_the_wait_for_a_model_begins_with_its_request() -> None:
     config = replace(VOICE, turn_detection=TurnDetection(interrupt_response=False))
     llm = ScriptedLlm(deltas=SLOW, first_s=45.0, may_load=True)
     loaded: Act = lambda played: setattr(llm, "first_s", 0.5)  # noqa: E731
-    acts = (CreateResponse(), silence(10.0), loaded, say(1.0), silence(50.0))
+    acts = (CreateResponse(), wait(10.0), loaded, say(1.0), silence(3.0), wait(47.0))
     played = play(*acts, config=config, llm=llm, settings=WITHOUT_TIME)
     assert said(played) == ["Hmm, let me see.", "It is noon.", "It is noon."]
 
@@ -161,7 +171,7 @@ def test_a_call_after_a_long_wait_needs_no_second_filler(settings: SessionSettin
 
 def test_fillers_take_turns() -> None:
     llm = ScriptedLlm(deltas=SLOW, first_s=3.0)
-    played = play(*(CreateResponse(), silence(8.0)) * 3, llm=llm, settings=FILLED)
+    played = play(*(CreateResponse(), wait(8.0)) * 3, llm=llm, settings=FILLED)
     begun = said(played)[::2]
     assert begun == [SENTENCES[0], SENTENCES[1], SENTENCES[0]]
 
