@@ -3,6 +3,7 @@ is told once otherwise."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,8 +30,9 @@ async def ask(client: Wired, **transcription: Any) -> None:
 
 
 async def speak(client: Wired) -> None:
-    await client.say(1000)
-    await client.hear(4000)
+    await client.say(400)
+    await client.hear(1000)
+    await asyncio.sleep(3)
 
 
 def told(client: Wired) -> list[tuple[str, str]]:

@@ -153,7 +153,7 @@ async def test_cancel_sweep(at_s: float) -> None:
                 assert event.reply_id in started
                 assert event.reply_id not in closed
         assert len(started) - len(closed) <= 1
-        await played.hear(8)
+        await played.act(silence(1.5), wait(6.5))
         assert played.session._replies.quiet.is_set()
         assert llm.running == 0
 

@@ -250,7 +250,7 @@ def test_it_never_begins_over_a_person() -> None:
     """Whenever it is asked for, and whatever the user does."""
     for at_ms in range(0, 2400, 120):
         callers = Callers()
-        acts = say(0.6), silence(0.5), say(0.7), silence(9)
+        acts = say(0.6), silence(0.5), say(0.7), silence(2), wait(7)
         played = play(*_asked_at(at_ms / 1000, callers, acts))
         began = played.times_of(ReplyStarted)[-1]
         spoke = [(0.0, 0.6), (1.1, 1.8)]

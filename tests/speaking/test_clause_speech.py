@@ -272,15 +272,15 @@ LONG = tuple(
 
 @pytest.mark.machine
 @pytest.mark.parametrize("fine_s", [0.0, 1.3])
-def test_no_clause_is_lost_when_one_in_twenty_fails(fine_s: float) -> None:
+def test_no_clause_is_lost_when_one_in_ten_fails(fine_s: float) -> None:
     """As fast as Qwen3-TTS on an RTX 4090: 0.21 s for each second of speech."""
     draw = random.Random(1)
     kinds: list[Mood] = [*KINDS]
     moods: list[Mood] = []
     for _ in range(400):
-        moods += [draw.choice(kinds), "fine"] if draw.random() < 0.05 else ["fine"]
+        moods += [draw.choice(kinds), "fine"] if draw.random() < 0.1 else ["fine"]
     tts = MoodyTts(["fine", *moods], fine_s=fine_s, rtf=0.21)
-    rounds = 4
+    rounds = 3
     acts = [(write("Hi", f"u{number}"), CreateResponse(), wait(400)) for number in range(rounds)]
     llm = ScriptedLlm(LONG, per_token_s=0.3)
     it = play(*sum(acts, ()), settings=WATCHED, llm=llm, tts=tts)
