@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import logging
@@ -131,18 +132,23 @@ def valid(value: Any, schema: Any) -> bool:
 # --- grammars ----------------------------------------------------------------------------------
 
 
+@functools.cache
+def grammars_of(model: Model, syntax: Syntax) -> CallGrammars:
+    """Made once: most of its time goes into the vocabulary."""
+    return CallGrammars(model, syntax)
+
+
 def calls(
     model: Model, syntax: Syntax, tools: Sequence[Tool], count: int
 ) -> list[tuple[str, dict[str, Any]]]:
     """Random calls that the grammar allows, soon steered to an end."""
     quote = ["<|", "|>", '"'] if syntax is GEMMA else ['"']
     ends = [t for text in [*quote, "}", "]", ","] for t in model.tokenize(text, special=False)]
-    grammars = CallGrammars(model, syntax)
     found = []
     for seed in range(count):
         chance = np.random.default_rng(seed)
         sampler = Sampler(model, Sampling(seed=seed, temperature=1))
-        sampler.bind(grammars.matcher(tools))
+        sampler.bind(grammars_of(model, syntax).matcher(tools))
         data = b""
         for step in range(400):
             logits = chance.normal(size=model.vocab_tokens).astype(np.float32)
