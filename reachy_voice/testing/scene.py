@@ -311,7 +311,7 @@ async def scene(
     )
     bus = Bus()
     log: list[Published] = []
-    subscription = bus.subscribe()
+    bus.tap(log.append)
     counter = itertools.count(1 + len(memory.chat.items) * 100 if memory else 1)
     config = config or VOICE
     session = Session(
@@ -327,11 +327,6 @@ async def scene(
         wake_word,
     )
 
-    async def record() -> None:
-        async for published in subscription:
-            log.append(published)
-
-    logging = asyncio.create_task(record())
     running = asyncio.create_task(session.run())
     try:
         played = Scene(session, log, stages, bus, asyncio.get_running_loop())
@@ -341,7 +336,6 @@ async def scene(
         running.cancel()
         await asyncio.wait({running})
         bus.close()
-        await logging
     if not running.cancelled() and (error := running.exception()):
         raise error
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,19 @@ from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from benchmarks.wer import total, word_errors
 from pipeline import commands, events
-from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, Resampler
-from pipeline.bus import Bus
-from pipeline.commands import CommitAudio, CreateResponse, ResponseOptions, SessionConfig
+from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, Resampler
+from pipeline.commands import (
+    AppendAudio,
+    CommitAudio,
+    CreateResponse,
+    ResponseOptions,
+    SessionConfig,
+)
 from pipeline.engines.registry import CORE
 from pipeline.engines.word_scale import UNMEASURED
-from pipeline.events import Event, ReplyAudio, ReplyFinished, SpeechStarted, TranscriptReady
-from pipeline.session import Session
+from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, TranscriptReady
 from pipeline.work import Cancelled
-from reachy_voice.testing import write
+from reachy_voice.testing import Scene, scene, write
 from tests.support.recordings import Recording, Uncancelled, real_recordings, recording
 
 pytestmark = [pytest.mark.engines, pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
@@ -57,61 +61,24 @@ async def assistant(
         built.close()
 
 
-@dataclass
-class Talk:
-    """A session and all its events."""
-
-    session: Session
-    bus: Bus
-    events: list[Event] = field(default_factory=list)
-    heard: AudioHistory = field(default_factory=lambda: AudioHistory(LISTEN_RATE * 60))
-
-    async def hear(self, pcm: Pcm) -> None:
-        for start in range(0, len(pcm), 320):
-            self.heard.append(pcm[start : start + 320])
-            await self.session.submit(commands.AppendAudio(pcm[start : start + 320], LISTEN_RATE))
-
-    async def do(self, *asked: commands.Command) -> None:
-        for command in asked:
-            await self.session.submit(command)
-
-    def all(self, kind: Any) -> list[Any]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-    async def until(self, kind: Any, count: int = 1) -> None:
-        """Wait until ``count`` events of this kind (or these kinds) were published."""
-        subscription = self.bus.subscribe()
-        if len(self.all(kind)) >= count:
-            return
-        async for _ in subscription:
-            if len(self.all(kind)) >= count:
-                return
+def talk(assistant: Assistant, config: SessionConfig) -> AbstractAsyncContextManager[Scene]:
+    settings = assistant.session_settings()
+    return scene(stages=assistant.stages, settings=settings, config=config)
 
 
-@asynccontextmanager
-async def talk(assistant: Assistant, config: SessionConfig) -> AsyncIterator[Talk]:
-    bus = Bus()
-    subscription = bus.subscribe()
-    talking = Talk(assistant.session(bus, config), bus)
-
-    async def record() -> None:
-        async for _, event in subscription:
-            talking.events.append(event)
-
-    async with asyncio.TaskGroup() as group:
-        recorder = group.create_task(record())
-        running = group.create_task(talking.session.run())
-        try:
-            yield talking
-        finally:
-            running.cancel()
-            bus.close()
-            recorder.cancel()
+async def hear(talking: Scene, pcm: Pcm) -> None:
+    for start in range(0, len(pcm), 320):
+        await talking.session.submit(AppendAudio(pcm[start : start + 320], LISTEN_RATE))
 
 
-def answer_audio(talking: Talk) -> Pcm:
-    chunks = [event.pcm for event in talking.all(ReplyAudio)]
-    return np.concatenate(chunks) if chunks else np.zeros(0, np.int16)
+async def until(talking: Scene, kind: Any, count: int = 1) -> None:
+    """Wait until ``count`` events of this kind (or these kinds) were published."""
+    while len(talking.events(kind)) < count:
+        await talking.until(kind)
+
+
+def answer_audio(talking: Scene) -> Pcm:
+    return np.concatenate([EMPTY, *(event.pcm for event in talking.events(ReplyAudio))])
 
 
 async def transcribe(assistant: Assistant, pcm: Pcm, rate: int) -> str:
@@ -119,10 +86,10 @@ async def transcribe(assistant: Assistant, pcm: Pcm, rate: int) -> str:
     resampler = Resampler(rate, LISTEN_RATE)
     whole = np.concatenate((resampler.feed(pcm), resampler.flush()))
     async with talk(assistant, PUSH_TO_TALK) as talking:
-        await talking.hear(whole)
+        await hear(talking, whole)
         await talking.do(CommitAudio())
-        await talking.until(TranscriptReady)
-    return talking.all(TranscriptReady)[0].text
+        await until(talking, TranscriptReady)
+    return talking.events(TranscriptReady)[0].text
 
 
 def silence(seconds: float) -> Pcm:
@@ -132,12 +99,12 @@ def silence(seconds: float) -> Pcm:
 async def test_a_recorded_question_gets_a_spoken_answer(assistant: Assistant) -> None:
     asked = recording("librivox-0880")
     async with talk(assistant, VOICE) as talking:
-        await talking.hear(np.concatenate((silence(0.5), asked.pcm, silence(1.2))))
-        await talking.until(ReplyFinished)
-    [finished] = talking.all(ReplyFinished)
+        await hear(talking, np.concatenate((silence(0.5), asked.pcm, silence(1.2))))
+        await until(talking, ReplyFinished)
+    [finished] = talking.events(ReplyFinished)
     assert finished.status in ("completed", "incomplete")
-    assert word_errors(asked.text, talking.all(TranscriptReady)[0].text).rate <= 0.2
-    [timeline] = talking.all(events.Timeline)
+    assert word_errors(asked.text, talking.events(TranscriptReady)[0].text).rate <= 0.2
+    [timeline] = talking.events(events.Timeline)
     moments = [timeline.transcript, timeline.first_token, timeline.first_clause]
     assert all(moment is not None for moment in moments)
     assert moments == sorted(m for m in moments if m is not None)
@@ -163,17 +130,18 @@ async def test_the_final_transcript_equals_a_batch_pass(
     batch = await asyncio.to_thread(SPEC.build, MoonshineOptions(), path)
     errors = []
     for clip in real_recordings():
+        said = np.concatenate((silence(0.6), clip.pcm, silence(1.5)))
         async with talk(assistant, LISTEN_ONLY) as talking:
-            await talking.hear(np.concatenate((silence(0.6), clip.pcm, silence(1.5))))
+            await hear(talking, said)
             await talking.do(commands.RetrieveItem("none"))
-            await talking.until(events.Refused)  # now all audio is processed
-            started = len(talking.all(SpeechStarted))
-            await talking.until((TranscriptReady, events.SpeechRejected), started)
-        texts = talking.all(TranscriptReady)
+            await until(talking, events.Refused)  # now all audio is processed
+            started = len(talking.events(SpeechStarted))
+            await until(talking, (TranscriptReady, events.SpeechRejected), started)
+        texts = talking.events(TranscriptReady)
         spans = {
-            begun.item_id: talking.heard.read(begun.audio_ms * 16, stopped.audio_ms * 16)
+            begun.item_id: said[begun.audio_ms * 16 : stopped.audio_ms * 16]
             for begun, stopped in zip(
-                talking.all(SpeechStarted), talking.all(events.SpeechStopped), strict=True
+                talking.events(SpeechStarted), talking.events(events.SpeechStopped), strict=True
             )
         }
         for final in texts:
@@ -189,13 +157,13 @@ async def test_the_final_transcript_equals_a_batch_pass(
 async def test_push_to_talk_and_a_text_turn(assistant: Assistant) -> None:
     asked: Recording = recording("goforward")
     async with talk(assistant, PUSH_TO_TALK) as talking:
-        await talking.hear(asked.pcm)
+        await hear(talking, asked.pcm)
         await talking.do(CommitAudio(), CreateResponse(ResponseOptions(modality="text")))
-        await talking.until(ReplyFinished)
+        await until(talking, ReplyFinished)
         await talking.do(write("And now turn around."), CreateResponse())
-        await talking.until(ReplyFinished, 2)
-    assert word_errors(asked.text, talking.all(TranscriptReady)[0].text).errors == 0
-    first, second = talking.all(ReplyFinished)
+        await until(talking, ReplyFinished, 2)
+    assert word_errors(asked.text, talking.events(TranscriptReady)[0].text).errors == 0
+    first, second = talking.events(ReplyFinished)
     assert first.items[0].text
     assert len(answer_audio(talking)) > 0
     # The second prompt begins with the first one and its answer: read from the KV cache.
@@ -207,10 +175,10 @@ async def test_two_conversations_at_once_both_get_their_answers(assistant: Assis
     async def one(name: str) -> str:
         asked = recording(name)
         async with talk(assistant, VOICE) as talking:
-            await talking.hear(np.concatenate((silence(0.5), asked.pcm, silence(1.2))))
-            await talking.until(ReplyFinished)
-        assert talking.all(ReplyFinished)[0].status in ("completed", "incomplete")
-        return talking.all(TranscriptReady)[0].text
+            await hear(talking, np.concatenate((silence(0.5), asked.pcm, silence(1.2))))
+            await until(talking, ReplyFinished)
+        assert talking.events(ReplyFinished)[0].status in ("completed", "incomplete")
+        return talking.events(TranscriptReady)[0].text
 
     async with asyncio.timeout(90):
         texts = await asyncio.gather(one("goforward"), one("cards-003"))
@@ -222,7 +190,7 @@ async def test_leaving_during_a_reply_stops_the_engines(assistant: Assistant) ->
     long = replace(PUSH_TO_TALK, max_output_tokens=2000)
     async with talk(assistant, long) as talking:
         await talking.do(write("Hi"), CreateResponse())
-        await talking.until(ReplyAudio)
+        await until(talking, ReplyAudio)
     # No work is left for a closed conversation.
     workers: list[Any] = [assistant.engines[kind] for kind in CORE]
     async with asyncio.timeout(10):
