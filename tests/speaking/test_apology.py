@@ -11,11 +11,17 @@ import numpy as np
 import pytest
 
 from pipeline import events
-from pipeline.commands import CreateResponse, ResponseOptions, RetrieveItem, TruncateItem
+from pipeline.commands import (
+    CreateResponse,
+    ResponseOptions,
+    RetrieveItem,
+    TruncateItem,
+    TurnDetection,
+)
 from pipeline.errors import EngineError
 from pipeline.items import AudioPart, MessageItem
 from pipeline.messages import SpeechRequest
-from pipeline.settings import SessionSettings
+from pipeline.settings import Endpointing, SessionSettings
 from pipeline.speaking.apology import KeptSentences, notice
 from pipeline.speaking.playback import PlaybackClock
 from pipeline.speaking.tuning import APOLOGY_KEPT_AFTER_S
@@ -28,6 +34,7 @@ from reachy_voice.testing import (
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
+    ScriptedTurn,
     in_virtual_time,
     play,
     run_virtual,
@@ -37,7 +44,6 @@ from reachy_voice.testing import (
     wait,
     write,
 )
-from tests.support.gated import gated
 from tests.support.moody_voice import MoodyTts
 from tests.support.tables import SCENES, check, row
 from tests.support.wired import wired
@@ -247,20 +253,17 @@ async def test_a_voice_without_a_rate_says_no_notice() -> None:
     assert len(await notice(SpeechRequest(SORRY), 16_000, voice, work)) == 0
 
 
-@in_virtual_time
-async def test_a_failed_speculative_reply_is_silent_until_its_gate_opens() -> None:
-    voice = KeptSentences(ScriptedTts(), {SORRY: ""})
-    await voice.keep()
-    tts = ScriptedTts(error=BROKEN)
-    async with gated(tts, ["Hello."], apology=SORRY, kept=voice) as (reply, log):
-        await asyncio.sleep(30)
-        assert log == []
-        assert reply.response.state == "broken"
-        reply.confirm()
-        await asyncio.sleep(5)
-        assert isinstance(log[0], events.ReplyStarted)
-        assert [e.text for e in log if isinstance(e, events.ReplyText)] == [SORRY]
-        assert isinstance(log[-1], events.ReplyFinished)
+def test_a_failed_speculative_reply_is_silent_until_its_gate_opens() -> None:
+    tts, voice = ScriptedTts(error=BROKEN), kept(ScriptedTts())
+    stt, turn = ScriptedStt(("I want the",)), ScriptedTurn(probability=0.02)
+    patient = replace(VOICE, turn_detection=TurnDetection(eagerness="low"))
+    settings = replace(APOLOGISING, endpointing=Endpointing(mean_pause_ms=3000))
+    hesitant = {"config": patient, "settings": settings, "stt": stt, "turn": turn}
+    played = play(say(1.0), silence(16.0), tts=tts, kept=voice, **hesitant)
+    assert played.time_of(events.ReplyStarted) == played.time_of(events.SpeechStopped) > 8.0
+    assert len(played.prompts) == 2, "one of them behind the gate"
+    assert played.words[-1] == SORRY
+    assert played.statuses == ["failed"]
 
 
 # --- an apology is an answer like others -------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.items import MessageItem
 from pipeline.messages import Sampling, SpeechRequest, Tool, ToolChoice, Usage
-from pipeline.settings import Filler, SessionSettings
+from pipeline.settings import Endpointing, Filler, SessionSettings
 from pipeline.speaking.words import ALOUD, NOTHING_HEARD, remaining
 from pipeline.work import Work
 from reachy_voice.testing import (
@@ -36,7 +35,6 @@ from reachy_voice.testing import (
     wait,
     write,
 )
-from tests.support.gated import gated
 from tests.support.wired import wired
 
 pytestmark = pytest.mark.quick
@@ -307,15 +305,17 @@ def test_a_silent_speculative_reply_is_not_sent() -> None:
     assert "😀" not in words(it)
 
 
-@in_virtual_time
-async def test_a_speculative_reply_is_asked_again_behind_its_gate() -> None:
-    async with gated(ScriptedTts(), ["😀"], apology=SORRY) as (reply, log):
-        await asyncio.sleep(5)
-        assert log == []
-        assert reply.response.state == "waiting"
-        reply.confirm()
-        await asyncio.sleep(5)
-    assert isinstance(log[0], events.ReplyStarted)
-    assert [e.text for e in log if isinstance(e, events.ReplyText)] == [SORRY]
-    assert isinstance(log[-1], events.ReplyFinished)
-    assert log[-1].status == "failed"
+def test_a_speculative_reply_is_asked_again_behind_its_gate() -> None:
+    stt, turn = ScriptedStt(("I want the",)), ScriptedTurn(probability=0.02)
+    patient = replace(VOICE, turn_detection=commands.TurnDetection(eagerness="low"))
+    settings = replace(SETTINGS, endpointing=Endpointing(mean_pause_ms=3000))
+    hesitant = {"config": patient, "settings": settings, "stt": stt, "turn": turn}
+    llm = ScriptedLlm(("😀",))
+    told: list[int] = []
+    look = lambda played: told.extend((len(llm.prompts), len(played.statuses)))  # noqa: E731
+    acts = say(1.0), silence(7.0), look, silence(9.0)
+    it = play(*acts, llm=llm, **hesitant)
+    assert told == [2, 0]
+    assert len(llm.prompts) == 2
+    assert it.words == [SORRY]
+    assert it.statuses == ["failed"]
