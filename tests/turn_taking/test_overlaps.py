@@ -13,7 +13,6 @@ import pytest
 
 from pipeline import commands
 from pipeline.audio import LISTEN_RATE
-from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError
 from pipeline.events import (
     InputCommitted,
@@ -30,7 +29,7 @@ from pipeline.events import (
     TranscriptPartial,
     TranscriptReady,
 )
-from pipeline.settings import BargeIn, Filler, PolicyName, SessionSettings
+from pipeline.settings import BargeIn, PolicyName, SessionSettings
 from pipeline.turn_record import TurnRecord
 from reachy_voice.testing import (
     AT_ONCE,
@@ -39,7 +38,6 @@ from reachy_voice.testing import (
     Scene,
     ScriptedLlm,
     ScriptedStt,
-    ScriptedTts,
     ScriptedTurn,
     in_virtual_time,
     play,
@@ -359,14 +357,6 @@ def test_a_recogniser_that_hangs_does_not_hold_everything_up() -> None:
     assert played.time_of(ReplyFinished) - BEGAN_S < 1.3
     assert played.transcripts[-1] == "Stop it now, please."
     assert played.events(ReplyAudio)
-
-
-def test_fillers_take_turns_with_tool_calls() -> None:
-    filler = Filler(after_ms=1000, sentences=("One.", "Two."))
-    llm, tts = ScriptedLlm(deltas=(ToolCall("look", "{}"),), first_s=2.0), ScriptedTts()
-    settings = SessionSettings(filler=filler)
-    play(*(commands.CreateResponse(), silence(6.0)) * 3, llm=llm, tts=tts, settings=settings)
-    assert tts.said == ["One.", "Two.", "One."]
 
 
 class GrowingStt(ScriptedStt):
