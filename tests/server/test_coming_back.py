@@ -60,6 +60,12 @@ class Home:
             await talk.until("session.updated")
             yield talk
 
+    async def loses_ada(self) -> None:
+        """A robot is told a name and loses its connection."""
+        async with self.robot() as talk:
+            await ask(talk, "I am Ada.")
+            await abort(talk)
+
     async def remembers(self, talk: Talk, said: str) -> bool:
         """Whether the model still reads the earlier conversation."""
         await ask(talk, "Well?")
@@ -199,9 +205,7 @@ async def test_a_client_that_replays_its_history_does_not_double_it(home: Home) 
 
 async def test_a_first_update_without_tools_discards_nothing(home: Home) -> None:
     """As with a client secret's session, or clients that send their settings one by one."""
-    async with home.robot() as talk:
-        await ask(talk, "I am Ada.")
-        await abort(talk)
+    await home.loses_ada()
     headers = {"Authorization": "Bearer mine"}
     async with talking(home.served, additional_headers=headers) as again:
         await again.send("session.update", session={"type": "realtime", "instructions": "Hi."})
@@ -215,9 +219,7 @@ async def test_a_first_update_without_tools_discards_nothing(home: Home) -> None
 
 async def test_sound_before_the_settings_discards_nothing(home: Home) -> None:
     """As of clients whose microphone is on as soon as they are connected."""
-    async with home.robot() as talk:
-        await ask(talk, "I am Ada.")
-        await abort(talk)
+    await home.loses_ada()
     headers = {"Authorization": "Bearer mine"}
     async with talking(home.served, additional_headers=headers) as again:
         await again.send("input_audio_buffer.append", audio="AAAA" * 800)
@@ -229,9 +231,7 @@ async def test_sound_before_the_settings_discards_nothing(home: Home) -> None:
 
 async def test_sound_behind_settings_without_tools_begins_another_conversation(home: Home) -> None:
     """At once, so that nothing of it is lost."""
-    async with home.robot() as talk:
-        await ask(talk, "I am Ada.")
-        await abort(talk)
+    await home.loses_ada()
     async with home.robot(tools=[]) as again:
         push_to_talk = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
         await again.send("session.update", session=push_to_talk)
@@ -247,9 +247,7 @@ async def test_a_client_that_sends_only_settings_is_told_what_is_due(
 ) -> None:
     """It is muted, or push to talk."""
     monkeypatch.setattr(realtime_link, "SETTLED_S", 0.1)
-    async with home.robot() as talk:
-        await ask(talk, "I am Ada.")
-        await abort(talk)
+    await home.loses_ada()
     async with home.robot() as again:
         due = home.assistant.announcer.deliver(lambda: "Tea!", lambda place: True, 60.0)
         telling = asyncio.create_task(due)
@@ -259,9 +257,7 @@ async def test_a_client_that_sends_only_settings_is_told_what_is_due(
 
 
 async def test_shutdown_leaves_nothing_open(home: Home) -> None:
-    async with home.robot() as talk:
-        await ask(talk, "I am Ada.")
-        await abort(talk)
+    await home.loses_ada()
     async with home.robot(key="other"):
         assert home.assistant.llm.opened == 2
         os.kill(os.getpid(), signal.SIGTERM)
@@ -316,15 +312,13 @@ async def refused(served: Served, key: str = "mine") -> bool:
 
 async def test_a_parked_conversation_takes_no_place(serving: Serve) -> None:
     home = await at_home(serving, max_sessions=1)
-    async with home.robot() as talk:
-        await ask(talk, "I am Ada.")
-        await abort(talk)
-        await home.served.sockets.empty()
-        async with home.robot(key="other"):
-            assert await refused(home.served)
-        await home.served.sockets.empty()
-        async with home.robot() as again:
-            assert await home.remembers(again, "I am Ada."), "it came a second time"
+    await home.loses_ada()
+    await home.served.sockets.empty()
+    async with home.robot(key="other"):
+        assert await refused(home.served)
+    await home.served.sockets.empty()
+    async with home.robot() as again:
+        assert await home.remembers(again, "I am Ada."), "it came a second time"
 
 
 @pytest.fixture
