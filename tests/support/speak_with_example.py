@@ -1,8 +1,6 @@
 """Run as a separate process with the example package on its path: a real server over scripted
-engines and the example voice, and a client that has it say a sentence. Prints what it heard.
-
-    python speak_with_example.py thread|process
-"""
+engines and the example voice, and a client that has it say a sentence. Prints what it heard from a
+voice in a thread, and from one in a process."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from tests.support.staged_server import StagedAssistant, quick_llm
 SENTENCE = "Is it noon? Yes, it is."
 
 
-async def main(place: str) -> dict[str, Any]:
+async def heard(place: str) -> dict[str, Any]:
     voice = f"tts={{engine: chirping, run_in: {place}, pitch_hz: 500.0}}"
     settings = load_settings(None, [voice], {}).settings
     spec = engine_spec(Kind.TTS, settings.tts.engine)
@@ -74,4 +72,5 @@ async def answer(tts: Any) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(main(sys.argv[1]))))
+    ways = [asyncio.run(heard(place)) for place in ("thread", "process")]
+    sys.stdout.write(json.dumps(ways))
