@@ -70,12 +70,11 @@ def test_read_ahead_text_is_a_prefix_of_every_continuation(
     prompts: Prompts, history: list[Message], tools: list[object]
 ) -> None:
     words = WORDS.split()
-    for count in range(1, len(words)):
-        said = " ".join(words[:count])
-        ahead, _ = prompts.ahead(history, tools, said)  # type: ignore[arg-type]
-        rest = words[count:]
-        for more in ("", *(f" {' '.join(rest[:n])}" for n in range(1, len(rest)))):
-            whole = prompts.whole(said_so_far(history, said + more), tools)  # type: ignore[arg-type]
+    said = [" ".join(words[:count]) for count in range(1, len(words) + 1)]
+    wholes = [prompts.whole(said_so_far(history, text), tools) for text in said]  # type: ignore[arg-type]
+    for number, text in enumerate(said):
+        ahead, _ = prompts.ahead(history, tools, text)  # type: ignore[arg-type]
+        for whole in wholes[number:]:
             assert whole[: len(ahead)] == ahead
 
 
