@@ -127,3 +127,11 @@ async def serving(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
 async def served(serving: Any) -> Any:
     """A server over a scripted session."""
     return await serving()
+
+
+@pytest.fixture(scope="session")
+def vad(weights: Callable[[str], Path]) -> Any:
+    """The real voice activity detector."""
+    from pipeline.engines.vad.silero import SileroOptions, build
+
+    return build(SileroOptions(), weights("silero-vad"))

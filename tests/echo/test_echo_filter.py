@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +12,7 @@ from pipeline.echo.canceller import EchoCanceller, EchoFree
 from pipeline.echo.detector import near_end
 from pipeline.echo.gate import EchoGate
 from pipeline.echo.kalman import BLOCK, PARTITIONS, KalmanFilter, Samples
-from pipeline.engines.vad.silero import WINDOW_SAMPLES, SileroOptions, SileroVad, build
+from pipeline.engines.vad.silero import WINDOW_SAMPLES, SileroVad
 from tests.support.echo_sound import (
     blocks,
     cleaned,
@@ -188,11 +185,6 @@ def test_more_evidence_is_never_less(
 
 
 # --- with the network --------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def vad(weights: Callable[[str], Path]) -> SileroVad:
-    return build(SileroOptions(), weights("silero-vad"))
 
 
 def fired_s(vad: SileroVad, found: list[EchoFree]) -> list[float]:

@@ -16,13 +16,12 @@ from benchmarks.harness.heard_speech import run_program
 from benchmarks.harness.virtual_engines import InlineVad
 from pipeline.audio import LISTEN_RATE
 from pipeline.commands import AppendAudio
-from pipeline.engines.vad import silero
+from pipeline.engines.vad.silero import SileroVad
 from pipeline.engines.wake import micro_wakeword
 from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, WeightsError
 from pipeline.events import FellAsleep, Woke
 from pipeline.settings import Echo, SessionSettings, Wake
 from reachy_voice.testing import Scene, ScriptedStt, run_virtual, scene
-from tests.support.places import Weights
 from tests.support.recordings import recording
 
 pytestmark = pytest.mark.engines
@@ -64,20 +63,19 @@ def test_each_call_of_the_package_is_heard(word: str, call: str) -> None:
     assert heard == [True, False]
 
 
-def test_a_sleeping_session_answers_nobody_but_who_calls_it(weights: Weights) -> None:
+def test_a_sleeping_session_answers_nobody_but_who_calls_it(vad: SileroVad) -> None:
     """Recordings of people, and then the call and a question in one breath."""
     talk = [recording(name).pcm for name in ("goforward", "something", "beckett")]
     asked = run_program("flite slt", "Okay Nabu, what time is it?")
     pause = np.zeros(LISTEN_RATE, np.int16)
     pcm = np.concatenate([*(each for pcm in talk for each in (pcm, pause)), asked, pause, pause])
     stt = ScriptedStt(("Okay Nabu, what time is it?",))
-    vad = InlineVad(silero.build(silero.SileroOptions(), weights("silero-vad")))
     settings = SessionSettings(wake=Wake(mode="word"), echo=Echo(cancel="never"))
 
     word = micro_wakeword.load(None)
 
     async def main() -> Scene:
-        async with scene(settings=settings, stt=stt, vad=vad, wake_word=word) as played:
+        async with scene(settings=settings, stt=stt, vad=InlineVad(vad), wake_word=word) as played:
             played.began = played.loop.time()
             for at in range(0, len(pcm), 320):
                 await played.session.submit(AppendAudio(pcm[at : at + 320], LISTEN_RATE))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -19,7 +17,7 @@ from benchmarks.harness.virtual_engines import InlineVad
 from pipeline.audio import LISTEN_RATE, AudioFrame
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
-from pipeline.engines.vad.silero import SileroOptions, build
+from pipeline.engines.vad.silero import SileroVad
 from pipeline.hearing.client_echo import EchoHearing
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.nearness import Nearness, WindowEvidence, WindowScore, weigh
@@ -357,9 +355,9 @@ def test_a_rumble_under_the_speech_neither_begins_nor_ends_a_turn(hz: float) -> 
 
 
 @pytest.fixture(scope="module")
-def stages(weights: Callable[[str], Path]) -> Stages:
-    vad = InlineVad(build(SileroOptions(), weights("silero-vad")))
-    return cast(Stages, SimpleNamespace(vad=vad, turn=SimpleNamespace(history_seconds=8.0)))
+def stages(vad: SileroVad) -> Stages:
+    turn = SimpleNamespace(history_seconds=8.0)
+    return cast(Stages, SimpleNamespace(vad=InlineVad(vad), turn=turn))
 
 
 def without_pauses(name: str, seconds: float, dbfs: float) -> Sound:

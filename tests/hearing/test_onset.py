@@ -25,7 +25,7 @@ from pipeline.engines.stages import Stages
 from pipeline.engines.stt.moonshine import MoonshineOptions
 from pipeline.engines.stt.moonshine import build as build_moonshine
 from pipeline.engines.vad.noise import SecondOpinion
-from pipeline.engines.vad.silero import SileroOptions, SileroVad, build
+from pipeline.engines.vad.silero import SileroVad
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped
 from pipeline.hearing.client_echo import EchoHearing
 from pipeline.hearing.listening import Listener
@@ -284,11 +284,6 @@ async def test_speech_over_an_answer_is_heard_from_the_first_word() -> None:
 
 
 # --- the real network --------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def vad(weights: Callable[[str], Path]) -> SileroVad:
-    return build(SileroOptions(), weights("silero-vad"))
 
 
 def started_at(vad: SileroVad, pcm: Pcm) -> int | None:

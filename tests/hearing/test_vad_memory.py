@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -17,7 +15,7 @@ from benchmarks.harness.virtual_engines import InlineVad
 from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm
 from pipeline.echo.path import EchoWindow
 from pipeline.engines.stages import Stages
-from pipeline.engines.vad.silero import SileroOptions, build
+from pipeline.engines.vad.silero import SileroVad
 from pipeline.errors import EngineError
 from pipeline.hearing.nearness import weigh
 from pipeline.hearing.speech_scores import SpeechScores
@@ -143,11 +141,9 @@ async def test_a_vad_that_cannot_be_opened_is_retried_at_the_next_window() -> No
 
 
 @pytest.mark.real
-def test_speech_scores_do_not_fall_after_some_answers(
-    weights: Callable[[str], Path],
-) -> None:
+def test_speech_scores_do_not_fall_after_some_answers(vad: SileroVad) -> None:
     """Real Silero. Over the first answers it hears a rustle that it learns to ignore."""
-    stage = InlineVad(build(SileroOptions(), weights("silero-vad")))
+    stage = InlineVad(vad)
     rustle = to_pcm(gained(noise("white", 625 * WINDOW, np.random.default_rng(2)), -40))
     speech = recording("goforward").pcm
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -23,7 +21,7 @@ from benchmarks.harness.acoustics import (
 from benchmarks.harness.heard_speech import bounds
 from pipeline.audio import LISTEN_RATE, Framer, Pcm
 from pipeline.engines.vad.noise import NoiseReducer, SecondOpinion
-from pipeline.engines.vad.silero import SileroOptions, SileroVad, build
+from pipeline.engines.vad.silero import SileroVad
 from tests.support.recordings import recording
 
 pytestmark = pytest.mark.engines
@@ -115,11 +113,6 @@ def test_continuous_speech_is_a_crowd() -> None:
     for _ in range(int(10 * PER_SECOND)):
         opinion.together(0.1, 0.0)
     assert [opinion.together(0.1, 0.9) for _ in range(3)][-1] == 0.9
-
-
-@pytest.fixture(scope="module")
-def vad(weights: Callable[[str], Path]) -> SileroVad:
-    return build(SileroOptions(), weights("silero-vad"))
 
 
 def speech_s(vad: SileroVad, pcm: Pcm) -> float:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -17,7 +16,7 @@ from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse, SessionConfig, TurnDetection
 from pipeline.echo.path import OnsetKind
 from pipeline.echo.sent import ClientEcho
-from pipeline.engines.vad.silero import SileroOptions, build
+from pipeline.engines.vad.silero import SileroVad
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
 from pipeline.messages import SpeechRequest
 from pipeline.settings import BargeIn, Echo, PolicyName, SessionSettings
@@ -55,8 +54,8 @@ class RecordedTts:
 
 
 @pytest.fixture(scope="module")
-def vad(weights: Callable[[str], Path]) -> InlineVad:
-    return InlineVad(build(SileroOptions(), weights("silero-vad")))
+def vad(vad: SileroVad) -> InlineVad:
+    return InlineVad(vad)
 
 
 def client() -> RoomClient:

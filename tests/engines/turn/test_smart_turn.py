@@ -34,11 +34,6 @@ def detector(weights: Weights) -> smart_turn.SmartTurn:
     return smart_turn.build(smart_turn.SmartTurnOptions(), weights("smart-turn-v3.2"))
 
 
-@pytest.fixture(scope="module")
-def vad(weights: Weights) -> silero.SileroVad:
-    return silero.build(silero.SileroOptions(), weights("silero-vad"))
-
-
 SYNTHETIC = {
     "noise": (np.random.default_rng(3).standard_normal(80_000) * 3000).astype(np.int16),
     "full-scale square": np.where(np.arange(40_000) // 40 % 2, 32767, -32768).astype(np.int16),

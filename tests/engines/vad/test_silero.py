@@ -39,11 +39,6 @@ SPEECH = 0.5
 SILENCE = 0.35
 
 
-@pytest.fixture(scope="module")
-def vad(weights: Callable[[str], Path]) -> SileroVad:
-    return build(SileroOptions(), weights("silero-vad"))
-
-
 def scores(vad: SileroVad, pcm: Pcm) -> list[float]:
     stream = vad.open()
     return [stream.score(frame.pcm) for frame in Framer(WINDOW_SAMPLES).feed(pcm)]
