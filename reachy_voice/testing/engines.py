@@ -126,8 +126,6 @@ class ScriptedStt(ScriptedEngine):
     languages: Sequence[str] = ()
     language_probability: float = 1.0
     takes_s: float = 0.06
-    feed_s: float = 0.0
-    """Time that each ``feed`` takes."""
     partials: Sequence[str | Partial] = ()
     """Returned in order, one per ``feed``, if partials are wanted. A plain string is tentative."""
     streams: bool = False
@@ -164,10 +162,8 @@ class ScriptedUtterance:
     closed: bool = False
 
     async def feed(self, pcm: Pcm, work: Work) -> Partial:
-        with self._job(work) as job:
-            if self.stt.feed_s:
-                await job.take(self.stt.feed_s)
-        self.pcm.append(pcm)
+        with self._job(work):
+            self.pcm.append(pcm)
         if not self.wants_partials:
             return Partial()
         if tape := self.stt.tape:

@@ -68,28 +68,14 @@ WINDOW_SAMPLES = LevelVad.window_samples
 
 @dataclass(frozen=True)
 class MicrophoneSound:
-    """Noise from the microphone, in real time; level 0 is silence."""
+    """Noise or words from the microphone, in real time; level 0 is silence."""
 
     seconds: float
-    level: int
+    level: int = 0
+    words: str = ""
 
 
-@dataclass(frozen=True)
-class Wait:
-    """A time in which the microphone sends nothing."""
-
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Speech:
-    """Words from the microphone, in real time."""
-
-    words: str
-    seconds: float
-
-
-Act = MicrophoneSound | Speech | Wait | Command | Callable[["Scene"], Awaitable[None] | object]
+Act = MicrophoneSound | Command | Callable[["Scene"], Awaitable[None] | object]
 """What happens in a scene: sound, a client's command, or any function that takes the scene."""
 
 
@@ -98,17 +84,18 @@ def say(seconds: float, level: int = SPEECH_LEVEL) -> MicrophoneSound:
     return MicrophoneSound(seconds, level)
 
 
-def speak(words: str, seconds: float) -> Speech:
+def speak(words: str, seconds: float) -> MicrophoneSound:
     """The user says these words, for a recogniser with a ``Tape``; there, ``say`` is only noise."""
-    return Speech(words, seconds)
+    return MicrophoneSound(seconds, words=words)
 
 
 def silence(seconds: float) -> MicrophoneSound:
-    return MicrophoneSound(seconds, 0)
+    return MicrophoneSound(seconds)
 
 
-def wait(seconds: float) -> Wait:
-    return Wait(seconds)
+def wait(seconds: float) -> Act:
+    """The microphone sends nothing."""
+    return lambda scene: scene.pause(seconds)
 
 
 def text_item(item_id: str, text: str, role: MessageRole = "user") -> MessageItem:
@@ -141,13 +128,8 @@ class Scene:
         """Perform acts in order."""
         for each in acts:
             match each:
-                case MicrophoneSound(seconds, level):
-                    await self.hear(seconds, level=level)
-                case Speech(words, seconds):
-                    await self.speak(words, seconds)
-                case Wait(seconds):
-                    await asyncio.sleep(seconds)
-                    self.played += round(seconds * LISTEN_RATE)
+                case MicrophoneSound(seconds, level, words):
+                    await self.hear(seconds, level=level, words=words)
                 case _ if callable(each):
                     result = each(self)
                     if inspect.isawaitable(result):
@@ -172,29 +154,29 @@ class Scene:
         self.bus.tap(lambda each: published.set() if isinstance(each.event, kind) else None)
         await published.wait()
 
-    async def hear(self, seconds: float, *, level: int = 0, rate: int = LISTEN_RATE) -> None:
-        """Feed 20 ms chunks of noise in real time; or what is on the recogniser's tape, if it has
-        one: in windows of the detector, each after it was spoken, so that all times are exact."""
-        if self.tape:
-            await self.speak(NOISE if level else "", seconds)
+    async def hear(self, seconds: float, *, level: int = 0, words: str = "") -> None:
+        """Feed 20 ms chunks of noise in real time. A recogniser's tape, if it has one, is played in
+        windows of the detector, each after it was spoken, so that all times are exact."""
+        if tape := self.tape:
+            end = self.played + round(seconds * LISTEN_RATE)
+            if words or level:
+                at_ms = self.played // SAMPLES_PER_MS
+                tape.say(at_ms, words or NOISE, round(seconds * 1000))
+            while self.played < end:
+                border = min((self.played // WINDOW_SAMPLES + 1) * WINDOW_SAMPLES, end)
+                await self.sleep_until(border / LISTEN_RATE)
+                pcm, self.played = tape.between(self.played, border), border
+                await self.session.submit(AppendAudio(pcm, LISTEN_RATE))
             return
+        assert not words, "the recogniser has no tape"
         for _ in range(round(seconds / 0.02)):
-            chunk = self.noise(level, rate // 50)
-            await self.session.submit(AppendAudio(chunk, rate))
+            chunk = self.noise(level, LISTEN_RATE // 50)
+            await self.session.submit(AppendAudio(chunk, LISTEN_RATE))
             await asyncio.sleep(0.02)
 
-    async def speak(self, words: str, seconds: float) -> None:
-        """Say these words, or none, and play the tape on."""
-        assert self.tape, "the recogniser has no tape"
-        end = self.played + round(seconds * LISTEN_RATE)
-        if words:
-            self.tape.say(self.played // SAMPLES_PER_MS, words, round(seconds * 1000))
-        while self.played < end:
-            border = min((self.played // WINDOW_SAMPLES + 1) * WINDOW_SAMPLES, end)
-            await self.sleep_until(border / LISTEN_RATE)
-            pcm = self.tape.between(self.played, border)
-            self.played = border
-            await self.session.submit(AppendAudio(pcm, LISTEN_RATE))
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self.played += round(seconds * LISTEN_RATE)
 
     async def say(self, seconds: float) -> None:
         await self.hear(seconds, level=SPEECH_LEVEL)
