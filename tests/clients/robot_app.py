@@ -24,6 +24,7 @@ from openai.resources.realtime.realtime import AsyncRealtimeConnection
 from websockets.exceptions import ConnectionClosed
 
 from pipeline.audio import Pcm, pcm_to_bytes
+from tests.support.protocol_client import text_item
 
 RATE = 16_000
 CHUNK_S = 0.01
@@ -139,7 +140,7 @@ class RobotApp:
 
     async def say(self, prompt: str) -> None:
         """The app's greeting and ``say``: a prompt and a response to it."""
-        await self.add(user_text(prompt))
+        await self.add(text_item(prompt))
         await self.respond()
 
     # -- what the app sends
@@ -277,11 +278,6 @@ class RobotApp:
         self._pending.discard(call["call_id"])
         if tool.needs_response and not self._pending:
             await self.respond_after_done()
-
-
-def user_text(text: str) -> dict[str, Any]:
-    content = [{"type": "input_text", "text": text}]
-    return {"type": "message", "role": "user", "content": content}
 
 
 def camera_item(jpeg: bytes) -> dict[str, Any]:

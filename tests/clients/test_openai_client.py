@@ -20,7 +20,7 @@ from app.server.serving import local_server
 from app.settings.load import load_settings
 from benchmarks.wer import word_errors
 from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_to_bytes
-from tests.clients.robot_app import user_text
+from tests.support.protocol_client import text_item
 
 pytestmark = [pytest.mark.clients, pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 
@@ -89,7 +89,7 @@ async def test_the_embedded_model_completes_a_tool_turn(url: str) -> None:
     }
     async with client(url).realtime.connect(model="reachy-voice") as connection:
         await connection.session.update(session={"type": "realtime", "tools": [weather]})
-        asked: Any = user_text("What is the weather in Paris?")
+        asked: Any = text_item("What is the weather in Paris?")
         await connection.conversation.item.create(item=asked)
         await connection.response.create(response={"tool_choice": "required"})
         events = await events_until(connection, "response.done")

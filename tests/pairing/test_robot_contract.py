@@ -42,9 +42,9 @@ from tests.clients.robot_app import (
     jpeg,
     robot_app,
     session_of,
-    user_text,
 )
 from tests.clients.serving import Served, Wire, scripted_server
+from tests.support.protocol_client import text_item
 
 pytestmark = pytest.mark.machine
 
@@ -246,7 +246,7 @@ async def test_row_13_no_item_starts_a_response_by_itself() -> None:
     ):
         await robot.event("response.done")
         await robot.until(lambda: any(is_output(e) for e in robot.all("conversation.item.done")))
-        await robot.add(user_text("Just so that you know: I wait."))
+        await robot.add(text_item("Just so that you know: I wait."))
         await robot.add(camera_item(jpeg(50_000)))
         await robot.change_voice("Ryan")
         await robot.event("session.updated", 2)

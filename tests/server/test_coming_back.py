@@ -21,6 +21,7 @@ from app.server import realtime_link, websocket_link
 from app.server.gate import Access
 from pipeline import events
 from pipeline.commands import Command
+from tests.support.protocol_client import text_item
 from tests.support.scripted_server import (
     ScriptedAssistant,
     Serve,
@@ -83,11 +84,7 @@ async def at_home(serving: Serve, **options: Any) -> Home:
 
 
 async def ask(talk: Talk, text: str) -> None:
-    content = [{"type": "input_text", "text": text}]
-    item = {"type": "message", "role": "user", "content": content}
-    await talk.send("conversation.item.create", item=item)
-    await talk.send("response.create")
-    await talk.until("response.done")
+    await talk.ask(text_item(text))
 
 
 # --- ways to go --------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from websockets.asyncio.client import ClientConnection
 
 from app.compose import Assistant
 from app.models.weights import WeightsCache
@@ -30,8 +29,9 @@ from pipeline.messages import LlmRequest, Message, Sampling
 from pipeline.work import Work
 from tests.clients.robot_app import COMPLETED, DELTA, STARTED, robot_app
 from tests.engines.by_url.test_url_templates import TALKS
-from tests.server.test_url_turn import TOOL, response_to, send, talking, text, until
+from tests.server.test_url_turn import TOOL, talking
 from tests.support.places import DATA
+from tests.support.protocol_client import text_item
 from tests.support.real_servers import (
     BUILT,
     MODEL,
@@ -43,6 +43,7 @@ from tests.support.real_servers import (
     needs_llama_server,
 )
 from tests.support.recordings import recording
+from tests.support.scripted_server import Talk
 from tests.support.url_engines import HELLO, answer, running, told
 
 pytestmark = [
@@ -151,28 +152,28 @@ async def test_a_tool_turn(cache: WeightsCache, audio: RealServer, kind: str) ->
     async with (
         llama_server(cache) as brain,
         served(cache, brain, audio, "llm.word_judge=null", PENALTY) as url,
-        talking(url, tools=[DANCE], tool_choice=kind, **WRITTEN) as socket,
+        talking(url, tools=[DANCE], tool_choice=kind, **WRITTEN) as talk,
     ):
         for number in range(3 if kind == "auto" else 0):
             call = {"type": "function_call", "name": "dance", "arguments": '{"steps": 3}'}
             result = {"type": "function_call_output", "output": "ok"}
-            for item in (text("Dance three steps!"), call, result, said("I dance.")):
+            for item in (
+                text_item("Dance three steps!"),
+                call,
+                result,
+                text_item("I dance.", "assistant", "output_text"),
+            ):
                 if item["type"].startswith("function"):
                     item["call_id"] = f"call_{number}"
-                await send(socket, "conversation.item.create", item=item)
-        response = await response_to(socket, text("Dance three steps!"))
+                await talk.send("conversation.item.create", item=item)
+        response = await talk.ask(text_item("Dance three steps!"))
         (call,) = (item for item in response["output"] if item["type"] == "function_call")
         assert call["name"] == "dance"
         assert isinstance(json.loads(call["arguments"])["steps"], int)
-        await send(socket, "session.update", session={"type": "realtime", "tool_choice": "none"})
+        await talk.send("session.update", session={"type": "realtime", "tool_choice": "none"})
         result = {"type": "function_call_output", "call_id": call["call_id"], "output": "ok"}
-        response = await response_to(socket, result)
+        response = await talk.ask(result)
         assert [item["type"] for item in response["output"]] == ["message"]
-
-
-def said(words: str) -> dict[str, Any]:
-    content = [{"type": "output_text", "text": words}]
-    return {"type": "message", "role": "assistant", "content": content}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -183,14 +184,14 @@ async def test_a_model_lost_in_mid_answer_costs_that_answer(
         log = stack.enter_context(told())
         brain = await stack.enter_async_context(llama_server(cache))
         ours = served(cache, brain, audio, ENDLESS, "llm.word_judge=null")
-        socket = await stack.enter_async_context(talking(await stack.enter_async_context(ours)))
-        await begin(socket, 1000)
+        talk = await stack.enter_async_context(talking(await stack.enter_async_context(ours)))
+        await begin(talk, 1000)
         brain.program.process.send_signal(number)
-        await apologised(socket)
+        await apologised(talk)
         await brain.program.kill()
         await stack.enter_async_context(llama_server(cache, port=brain.port))
         await log.until("is back")
-        await answers(socket)
+        await answers(talk)
 
 
 async def test_a_voice_lost_in_mid_answer_costs_that_answer(
@@ -201,13 +202,13 @@ async def test_a_voice_lost_in_mid_answer_costs_that_answer(
         brain = await stack.enter_async_context(llama_server(cache))
         voice = await stack.enter_async_context(audio_server())
         ours = served(cache, brain, audio, ENDLESS, "llm.word_judge=null", f"tts.url={voice.url}")
-        socket = await stack.enter_async_context(talking(await stack.enter_async_context(ours)))
-        await begin(socket, 1000)
+        talk = await stack.enter_async_context(talking(await stack.enter_async_context(ours)))
+        await begin(talk, 1000)
         await voice.program.kill()
-        await apologised(socket)
+        await apologised(talk)
         await stack.enter_async_context(audio_server(voice.port))
         await log.until("is back")
-        await answers(socket)
+        await answers(talk)
 
 
 async def test_another_server_behind_the_url_takes_over(
@@ -223,40 +224,38 @@ async def test_another_server_behind_the_url_takes_over(
         ]
         urls = (f"llm.url={brain_url}", f"tts.url={voice_url}", "llm.word_judge=null")
         ours = served(cache, brains[0], audio, ENDLESS, SHORT, *urls)
-        socket = await stack.enter_async_context(talking(await stack.enter_async_context(ours)))
-        await begin(socket, 24)
+        talk = await stack.enter_async_context(talking(await stack.enter_async_context(ours)))
+        await begin(talk, 24)
         await voices[0].program.kill()
-        events = await until(socket, DONE)
-        done = events[-1]["response"]
+        done = (await talk.until(DONE))["response"]
         assert done["status"] in ("completed", "incomplete"), done["status_details"]
-        assert "Sorry" not in transcript(events)
-        await begin(socket, 24)
+        assert "Sorry" not in transcript(talk)
+        await begin(talk, 24)
         await brains[0].program.kill()
-        await apologised(socket)
-        await answers(socket)
+        await apologised(talk)
+        await answers(talk)
 
 
-async def begin(socket: ClientConnection, tokens: int) -> None:
+async def begin(talk: Talk, tokens: int) -> None:
     """Run an answer, of ``tokens``, up to its first sound."""
-    await send(socket, "conversation.item.create", item=text("Tell me a story."))
-    await send(socket, "response.create", response={"max_output_tokens": tokens})
-    await until(socket, DELTA)
+    await talk.send("conversation.item.create", item=text_item("Tell me a story."))
+    await talk.send("response.create", response={"max_output_tokens": tokens})
+    await talk.until(DELTA)
 
 
-async def answers(socket: ClientConnection) -> None:
-    response = await response_to(socket, text("Hello?"))
+async def answers(talk: Talk) -> None:
+    response = await talk.ask(text_item("Hello?"))
     assert response["status"] in ("completed", "incomplete")
 
 
-async def apologised(socket: ClientConnection) -> None:
-    events = await until(socket, DONE)
-    assert events[-1]["response"]["status"] == "failed"
-    assert "Sorry" in transcript(events)
+async def apologised(talk: Talk) -> None:
+    assert (await talk.until(DONE))["response"]["status"] == "failed"
+    assert "Sorry" in transcript(talk)
 
 
-def transcript(events: list[dict[str, Any]]) -> str:
+def transcript(talk: Talk) -> str:
     spoken = "response.output_audio_transcript.delta"
-    return "".join(event["delta"] for event in events if event["type"] == spoken)
+    return "".join(event["delta"] for event in talk.recorder.events if event["type"] == spoken)
 
 
 async def test_a_history_that_is_too_long_loses_its_beginning(
@@ -265,10 +264,10 @@ async def test_a_history_that_is_too_long_loses_its_beginning(
     async with (
         llama_server(cache, slot_tokens=1024) as brain,
         served(cache, brain, audio, "llm.word_judge=null") as url,
-        talking(url, **WRITTEN) as socket,
+        talking(url, **WRITTEN) as talk,
     ):
-        long = [text(f"Number {number}: " + "many words " * 100) for number in range(6)]
-        response = await response_to(socket, *long)
+        long = [text_item(f"Number {number}: " + "many words " * 100) for number in range(6)]
+        response = await talk.ask(*long)
         assert response["status"] in ("completed", "incomplete")
         assert 0 < response["usage"]["input_tokens"] < 1024
 
@@ -281,8 +280,8 @@ async def test_two_conversations_keep_their_caches(cache: WeightsCache, audio: R
         talking(url, instructions="You cook tomatoes. " * 20, **WRITTEN) as cook,
     ):
         for turn in range(3):
-            for socket in (pirate, cook):
-                usage = (await response_to(socket, text("What do you do?")))["usage"]
+            for talk in (pirate, cook):
+                usage = (await talk.ask(text_item("What do you do?")))["usage"]
                 cached = usage["input_token_details"]["cached_tokens"]
                 assert turn == 0 or cached > 0.8 * usage["input_tokens"]
 

@@ -13,7 +13,6 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_socket
 from websockets.exceptions import InvalidStatus
 
@@ -34,7 +33,9 @@ from tests.support.beside import beside
 from tests.support.far_answers import data, has_open_calls
 from tests.support.far_server import TONE, FarServer, Mood, free_port, problem, serving, stream
 from tests.support.listening import listening
+from tests.support.protocol_client import text_item
 from tests.support.recordings import recording
+from tests.support.scripted_server import Talk
 from tests.support.url_engines import told
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
@@ -144,8 +145,8 @@ async def test_a_server_starts_without_the_word_judges_weights(
     far, without = FarServer(), WeightsCache(tmp_path, cache.catalogue)
     async with serving(far):
         overrides = settings_for(far, far, far, more=(f"llm.word_judge={judge}",))
-        async with served(overrides, without) as url, talking(url) as socket:
-            await response_to(socket, text("Hello!"))
+        async with served(overrides, without) as url, talking(url) as talk:
+            await talk.ask(text_item("Hello!"))
     (told,) = [each for each in caplog.messages if "llm.word_judge" in each]
     assert f"Run: reachy-voice models pull {judge}" in told
 
@@ -155,10 +156,10 @@ async def test_a_call_without_a_result_is_not_in_later_prompts(cache: WeightsCac
     async with (
         serving(far),
         served(settings_for(far, far, far), cache) as url,
-        talking(url, tools=[TOOL]) as socket,
+        talking(url, tools=[TOOL]) as talk,
     ):
         for said in ("Dance!", "And now?"):
-            assert (await response_to(socket, text(said)))["status"] == "completed"
+            assert (await talk.ask(text_item(said)))["status"] == "completed"
     prompts = [seen.json["messages"] for seen in far.asked(CHAT)]
     assert not any(map(has_open_calls, prompts)), "also when it is read ahead"
 
@@ -176,16 +177,16 @@ async def test_an_answer_that_cannot_be_heard_is_asked_for_again(
     async with (
         serving(far),
         served(settings_for(far, far, far, more=(ahead,)), cache) as url,
-        talking(url, tools=[TOOL]) as socket,
+        talking(url, tools=[TOOL]) as talk,
     ):
         far.moods[CHAT] = [stream(*first)]
-        await send(socket, "conversation.item.create", item=text("Dance!"))
-        await send(socket, "response.create")
-        events = await until(socket, "response.done")
-    assert events[-1]["response"]["status"] == "completed"
-    (item,) = events[-1]["response"]["output"]
+        await talk.send("conversation.item.create", item=text_item("Dance!"))
+        await talk.send("response.create")
+        done = await talk.until("response.done")
+    assert done["response"]["status"] == "completed"
+    (item,) = done["response"]["output"]
     assert item["content"][0]["transcript"] == "I dance."
-    assert [event for event in events if event["type"] == "response.output_audio.delta"]
+    assert "response.output_audio.delta" in talk.recorder.types
     asked = [seen.json["messages"][-1]["content"] for seen in far.asked(CHAT)]
     assert asked[-2:] == ["Dance!", "Dance!\n(Answer aloud, in one plain sentence.)"]
 
@@ -198,8 +199,8 @@ async def test_a_lost_server_fails_the_answer_and_shows_in_ready(cache: WeightsC
         async with serving(brain, port):
             url = await stack.enter_async_context(served(settings_for(far, brain, far), cache))
         client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
-        socket = await stack.enter_async_context(talking(url))
-        assert (await response_to(socket, text("Hello?")))["status"] == "failed"
+        talk = await stack.enter_async_context(talking(url))
+        assert (await talk.ask(text_item("Hello?")))["status"] == "failed"
         address = url.replace("ws://", "http://").replace("/v1/realtime", "/ready")
         answer = await client.get(address)
         assert answer.status_code == 503
@@ -207,7 +208,7 @@ async def test_a_lost_server_fails_the_answer_and_shows_in_ready(cache: WeightsC
         async with serving(brain, port):
             await log.until("is back")
             assert (await client.get(address)).status_code == 200
-            assert (await response_to(socket))["status"] == "completed"
+            assert (await talk.ask())["status"] == "completed"
 
 
 @asynccontextmanager
@@ -239,18 +240,18 @@ async def test_without_a_language_model_and_a_voice_it_transcribes(cache: Weight
             await connect_socket(url, proxy=None)
         assert json.loads(refused.value.response.body or b"")["reasons"] == reasons
         async with connect_socket(f"{url}?intent=transcription", proxy=None) as socket:
-            await until(socket, "session.created")
+            talk = Talk(socket)
             sound = at_24k(recording("goforward").pcm).tobytes() + bytes(2 * 24_000 * 2)
             audio = base64.b64encode(sound).decode()
-            await send(socket, "input_audio_buffer.append", audio=audio)
-            heard = await until(socket, "conversation.item.input_audio_transcription.completed")
-        assert heard[-1]["transcript"] == ears.transcript
+            await talk.send("input_audio_buffer.append", audio=audio)
+            heard = await talk.until("conversation.item.input_audio_transcription.completed")
+        assert heard["transcript"] == ears.transcript
         await stack.enter_async_context(serving(away, away.port))
         async with asyncio.timeout(20):
             while any(assistant.readiness().values()):
                 await away.until_asked("/v1/models")
-        async with talking(url, output_modalities=["text"]) as socket:
-            assert (await response_to(socket, text("Hello?")))["status"] == "completed"
+        async with talking(url, output_modalities=["text"]) as talk:
+            assert (await talk.ask(text_item("Hello?")))["status"] == "completed"
         assert (await client.get(ready)).status_code == 200
 
 
@@ -278,9 +279,9 @@ async def test_ready_reports_that_a_model_is_loading(
         brain.loading = False
         await assistant.ready.wait()
         assert (await client.get(ready)).status_code == 200
-        async with talking(url, output_modalities=["text"]) as socket:
+        async with talking(url, output_modalities=["text"]) as talk:
             brain.loading = True
-            answering = asyncio.create_task(response_to(socket, text("Hello?")))
+            answering = asyncio.create_task(talk.ask(text_item("Hello?")))
             await log.until("Loading model")
             assert await loading()
             brain.loading = False
@@ -333,7 +334,7 @@ async def test_the_doctor_asks_for_a_model_that_is_not_listed(model: str, state:
     assert ("has no model" in found.detail) == (state == "fail")
 
 
-# --- a raw client ------------------------------------------------------------------------------
+# --- a client ------------------------------------------------------------------------------
 
 TOOL = {
     "type": "function",
@@ -343,38 +344,14 @@ TOOL = {
 }
 
 
-def text(words: str) -> dict[str, Any]:
-    content = [{"type": "input_text", "text": words}]
-    return {"type": "message", "role": "user", "content": content}
-
-
 @asynccontextmanager
-async def talking(url: str, **session: Any) -> AsyncIterator[ClientConnection]:
+async def talking(url: str, **session: Any) -> AsyncIterator[Talk]:
     async with connect_socket(url, proxy=None) as socket:
-        await until(socket, "session.created")
-        await send(socket, "session.update", session={"type": "realtime", **session})
-        await until(socket, "session.updated")
-        yield socket
-
-
-async def send(socket: ClientConnection, type: str, **fields: Any) -> None:
-    await socket.send(json.dumps({"type": type, **fields}))
-
-
-async def response_to(socket: ClientConnection, *items: dict[str, Any]) -> dict[str, Any]:
-    for item in items:
-        await send(socket, "conversation.item.create", item=item)
-    await send(socket, "response.create")
-    response: dict[str, Any] = (await until(socket, "response.done"))[-1]["response"]
-    return response
-
-
-async def until(socket: ClientConnection, type: str) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = []
-    while not events or events[-1]["type"] != type:
-        events.append(json.loads(await socket.recv()))
-        assert events[-1]["type"] != "error", events[-1]
-    return events
+        talk = Talk(socket)
+        await talk.until("session.created")
+        await talk.send("session.update", session={"type": "realtime", **session})
+        await talk.until("session.updated")
+        yield talk
 
 
 def dying() -> dict[str, Mood]:

@@ -245,6 +245,14 @@ class Talk:
     async def send(self, type: str, **fields: Any) -> None:
         await self.socket.send(json.dumps({"type": type, **fields}))
 
+    async def ask(self, *items: dict[str, Any]) -> dict[str, Any]:
+        """Add these items; returns the response to them."""
+        for item in items:
+            await self.send("conversation.item.create", item=item)
+        await self.send("response.create")
+        response: dict[str, Any] = (await self.until("response.done"))["response"]
+        return response
+
 
 @contextlib.asynccontextmanager
 async def talking(served: Served, path: str = "", **options: Any) -> AsyncIterator[Talk]:
