@@ -30,6 +30,7 @@ from benchmarks.wer import word_errors
 from pipeline.errors import WrongProcessor
 from tests.support.commands import run
 from tests.support.places import ROOT
+from tests.support.protocol_client import text_item
 from tests.support.recordings import recording
 
 pytestmark = pytest.mark.engines
@@ -213,14 +214,7 @@ async def test_sigterm_during_a_reply_drains_and_leaves_no_process(
         assert children, "the voice runs in a process of its own"
         await client.configure({"audio": {"input": {"turn_detection": None}}})
         await client._send(
-            {
-                "type": "conversation.item.create",
-                "item": {
-                    "type": "message",
-                    "role": "user",
-                    "content": [{"type": "input_text", "text": "Tell me a story."}],
-                },
-            }
+            {"type": "conversation.item.create", "item": text_item("Tell me a story.")}
         )
         await client._send({"type": "response.create"})
         await client._expect("response.output_audio.delta")

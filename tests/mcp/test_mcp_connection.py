@@ -27,6 +27,7 @@ from pipeline.tools.contract import CallResult
 from reachy_voice.testing import Cast, ScriptedLlm
 from tests.support.beside import beside
 from tests.support.far_server import free_port
+from tests.support.protocol_client import text_item
 from tests.support.wired import wired
 
 pytestmark = pytest.mark.machine
@@ -192,9 +193,8 @@ async def test_the_owners_server_works_for_unaware_clients() -> None:
         await client.send(
             "session.update", session={"type": "realtime", "output_modalities": ["text"]}
         )
-        content = [{"type": "input_text", "text": "What is the weather in Bern?"}]
-        item = {"type": "message", "role": "user", "content": content}
-        await client.send("conversation.item.create", item=item)
+        asked = text_item("What is the weather in Bern?")
+        await client.send("conversation.item.create", item=asked)
         await client.send("response.create")
         async with asyncio.timeout(60):
             await said.wait()

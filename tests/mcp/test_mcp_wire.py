@@ -14,7 +14,7 @@ from pipeline.engines.contract import ToolCall
 from pipeline.recording.plain import to_plain
 from pipeline.tools.contract import CallResult
 from reachy_voice.testing import Cast, ScriptedLlm, in_virtual_time
-from tests.support.protocol_client import DEFAULTS, Client
+from tests.support.protocol_client import DEFAULTS, Client, text_item
 from tests.support.scripted_tool_servers import ScriptedToolServer, ScriptedToolServers
 from tests.support.wired import Wired, wired
 
@@ -25,11 +25,7 @@ KNOWN = replace(DEFAULTS, tool_servers=("weather",), tool_server_urls=(URL,))
 SERVER = {"type": "mcp", "server_label": "w", "server_url": URL, "require_approval": "never"}
 OURS = {"type": "mcp", "server_label": "weather"}
 SECRET = "sesame-0815"
-ASK = {
-    "type": "message",
-    "role": "user",
-    "content": [{"type": "input_text", "text": "What is the weather?"}],
-}
+ASK = text_item("What is the weather?")
 CALLS = (ToolCall("forecast", '{"day": 1}'),)
 
 

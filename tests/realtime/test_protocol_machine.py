@@ -22,6 +22,7 @@ from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError
 from reachy_voice.testing import Cast, VirtualLoop
 from tests.realtime.hostile import Hostile
+from tests.support.protocol_client import text_item
 from tests.support.wired import SPEECH_LEVEL, wired
 
 pytestmark = pytest.mark.quick
@@ -178,8 +179,7 @@ class Clients(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 40))
     def create_item_twice(self, number: int) -> None:
-        content = [{"type": "input_text", "text": "Me again."}]
-        item = {"id": self.item_id(number), "type": "message", "role": "user", "content": content}
+        item = {**text_item("Me again."), "id": self.item_id(number)}
         self.send("conversation.item.create", item=item)
         (error,) = self.send("conversation.item.create", item=item)
         assert error["code"] == "item_create_duplicate_item_id"

@@ -24,6 +24,7 @@ from pipeline.bus import Bus
 from pipeline.messages import Usage
 from pipeline.turn_record import Ignored, Judgement, Origin, Outcome, Pause, TurnRecord
 from reachy_voice.testing import VirtualLoop, in_virtual_time
+from tests.support.protocol_client import text_item
 from tests.support.scripted_server import Serve, Served, refusal, talking
 from tests.support.staged_server import StagedAssistant
 
@@ -188,9 +189,8 @@ async def metrics_of(served: Served) -> Scrape:
 
 async def test_conversations_are_counted_without_their_words(serving: Serve) -> None:
     served = await serving(StagedAssistant(), max_sessions=1)
-    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Psst"}]}
     async with talking(served) as talk:
-        await talk.send("conversation.item.create", item=item)
+        await talk.send("conversation.item.create", item=text_item("Psst"))
         await talk.send("response.create", response={"metadata": {"private": "tuesday"}})
         await talk.until("response.done")
         await talk.socket.send("nonsense")

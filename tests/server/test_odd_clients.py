@@ -20,6 +20,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from reachy_voice.testing import ScriptedTts
+from tests.support.protocol_client import text_item
 from tests.support.scripted_server import Serve, Served, closed_with, servers, talking
 from tests.support.staged_server import StagedAssistant, quick_llm
 
@@ -73,9 +74,7 @@ class Vanishing:
                 await _send(socket, "input_audio_buffer.append", audio=speech)
             await _send(socket, "input_audio_buffer.commit")
         else:
-            content = [{"type": "input_text", "text": "Hello?"}]
-            item = {"type": "message", "role": "user", "content": content}
-            await _send(socket, "conversation.item.create", item=item)
+            await _send(socket, "conversation.item.create", item=text_item())
         await _send(socket, "response.create")
 
     async def _listen(self, socket: ClientConnection) -> None:

@@ -20,6 +20,7 @@ from app.settings.model import LimitSettings
 from pipeline.engines.registry import Kind
 from reachy_voice.testing import ScriptedTts
 from tests.models.test_exchange import running
+from tests.support.protocol_client import text_item
 from tests.support.scripted_server import Served, servers, talking
 from tests.support.small_engines import install
 from tests.support.staged_server import StagedAssistant
@@ -68,7 +69,7 @@ async def test_an_announcement_ends_with_its_http_client() -> None:
         assert DINNER not in assistant.tts.said
 
 
-QUESTION = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]}
+QUESTION = text_item("Hi")
 
 
 @pytest.mark.parametrize(
@@ -120,9 +121,7 @@ async def test_a_whole_server_keeps_time_and_says_what_the_command_asks(
 
 
 def ask(text: str) -> list[dict[str, Any]]:
-    content = [{"type": "input_text", "text": text}]
-    item = {"type": "message", "role": "user", "content": content}
-    return [{"type": "conversation.item.create", "item": item}]
+    return [{"type": "conversation.item.create", "item": text_item(text)}]
 
 
 async def next_said(socket: ClientConnection) -> str:

@@ -11,16 +11,17 @@ import sys
 from typing import Any
 
 import numpy as np
-from websockets.asyncio.client import connect
 
 from app.settings.load import load_settings
 from pipeline.engines.registry import EngineSpec, Kind, engine_spec
 from pipeline.workers.placements import worker_for
 from pipeline.workers.stages import tts_stage
-from tests.support.scripted_server import servers
+from tests.support.protocol_client import text_item
+from tests.support.scripted_server import servers, talking
 from tests.support.staged_server import StagedAssistant, quick_llm
 
 SENTENCE = "Is it noon? Yes, it is."
+DELTA = "response.output_audio.delta"
 
 
 async def heard(place: str) -> dict[str, Any]:
@@ -43,27 +44,15 @@ async def answer(tts: Any) -> dict[str, Any]:
     llm.deltas = (SENTENCE,)
     async with servers() as serve:
         served = await serve(StagedAssistant(llm, tts))
-        async with connect(served.url, max_size=None) as client:
-            content = [{"type": "input_text", "text": "What time is it?"}]
-            item = {"type": "message", "role": "user", "content": content}
-            await client.send(json.dumps({"type": "conversation.item.create", "item": item}))
-            await client.send(json.dumps({"type": "response.create"}))
-            sound, words = b"", ""
-            async for message in client:
-                event = json.loads(message)
-                match event["type"]:
-                    case "response.output_audio.delta":
-                        sound += base64.b64decode(event["delta"])
-                    case "response.output_audio_transcript.delta":
-                        words += event["delta"]
-                    case "response.done":
-                        status = event["response"]["status"]
-                        break
+        async with talking(served) as talk:
+            response = await talk.ask(text_item("What time is it?"))
+    events = [event for event in talk.recorder.events if event["type"] == DELTA]
+    sound = b"".join(base64.b64decode(event["delta"]) for event in events)
     pcm = np.frombuffer(sound, np.int16)
     crossings = int((np.diff(np.signbit(pcm)) != 0).sum())
     return {
-        "status": status,
-        "words": words,
+        "status": response["status"],
+        "words": response["output"][0]["content"][0]["transcript"],
         "voices": list(tts.voices),
         "seconds": len(pcm) / 24_000,
         "peak": int(np.abs(pcm.astype(int)).max()),

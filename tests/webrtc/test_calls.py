@@ -14,6 +14,7 @@ from app.webrtc.peer import Peer
 from pipeline.items import MessageItem
 from tests.clients.engines import NOON, STORY, TALE, TIME, WAIT, WEATHER, WEATHER_ARGUMENTS
 from tests.support.caller import SESSION, calling, post, tone, tone_cast
+from tests.support.protocol_client import text_item
 from tests.support.scripted_server import Serve, Served, closed_with, refusal, talking
 from tests.support.staged_server import StagedAssistant
 
@@ -134,9 +135,8 @@ async def test_a_conversation_is_resumed_after_the_network_was_lost(
     monkeypatch.setattr("app.webrtc.peer.SILENCE_S", 0.1)
     monkeypatch.setattr(aioice.ice, "CONSENT_INTERVAL", 0.01)
     key = {"Authorization": "Bearer mine"}
-    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi."}]}
     async with calling(served, headers=key) as caller:
-        caller.send("conversation.item.create", item=item)
+        caller.send("conversation.item.create", item=text_item())
         added = await caller.until("conversation.item.done")
         caller.vanish()
         await served.sockets.empty()

@@ -12,12 +12,11 @@ from app.settings.model import LimitSettings
 from app.webrtc.peer import Peer
 from tests.clients.engines import TIME
 from tests.support.caller import CALLS, SESSION, Caller, calling, post, tone, tone_cast
+from tests.support.protocol_client import text_item
 from tests.support.scripted_server import Serve, Served, closed_with, talking
 from tests.support.staged_server import StagedAssistant
 
 pytestmark = pytest.mark.machine  # sound in real time
-
-ITEM = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi."}]}
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ async def test_a_client_that_calls_again_before_its_loss_is_noticed_resumes(
     monkeypatch.setattr("app.webrtc.peer.SILENCE_S", 0.1)
     key = {"Authorization": "Bearer mine"}
     async with calling(served, headers=key) as caller:
-        caller.send("conversation.item.create", item=ITEM)
+        caller.send("conversation.item.create", item=text_item())
         added = await caller.until("conversation.item.done")
         caller.vanish()
         await asyncio.sleep(0.3)
@@ -48,7 +47,7 @@ async def test_a_control_may_come_before_the_call_is_connected(served: Served) -
         call_id = answer.headers["Location"].rpartition("/")[2]
         async with talking(served, f"?call_id={call_id}") as control:
             await control.send("session.update", session={**SESSION, "instructions": "Sing."})
-            await control.send("conversation.item.create", item=ITEM)
+            await control.send("conversation.item.create", item=text_item())
             await asyncio.sleep(0.1)
             await caller.accept(answer)
             for each in (control, caller):
@@ -82,7 +81,7 @@ async def test_messages_within_the_limits_are_all_handled(
 ) -> None:
     async with calling(served) as caller:
         for _ in range(700):
-            caller.send("conversation.item.create", item=ITEM)
+            caller.send("conversation.item.create", item=text_item())
         for _ in range(700):
             await caller.until("conversation.item.done")
 
@@ -107,7 +106,7 @@ async def test_an_endless_message_ends_the_call(
     async with calling(served) as caller:
         sctp = caller.sctp
         sctp._remote_max_message_size = 0  # the SDP answer asks for shorter ones
-        caller.send("conversation.item.create", item={**ITEM, "id": "x" * 300_000})
+        caller.send("conversation.item.create", item={**text_item(), "id": "x" * 300_000})
         await served.sockets.empty()
 
 
@@ -124,11 +123,11 @@ async def test_a_call_that_cannot_be_closed_does_not_affect_others(
         with monkeypatch.context() as broken:
             broken.setattr(Peer, "close", fail)
             async with calling(served) as other:
-                other.send("conversation.item.create", item=ITEM)
+                other.send("conversation.item.create", item=text_item())
                 await other.until("conversation.item.done")
                 await post(served, f"{other.location}/hangup")
                 await other.closed.wait()
-        caller.send("conversation.item.create", item=ITEM)
+        caller.send("conversation.item.create", item=text_item())
         await caller.until("conversation.item.done")
     assert "A call failed" in caplog.text
 
