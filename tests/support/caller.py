@@ -24,9 +24,8 @@ from av import AudioFrame
 from app.webrtc.output_queue import FRAME_SAMPLES, RATE, SILENCE
 from app.webrtc.tracks import FRAME_S, PacketEar
 from pipeline.audio import Pcm
-from pipeline.engines.stages import VadStage
-from reachy_voice.testing import Cast, ScriptedStt, ScriptedTurn
-from tests.clients.engines import LEVELS, brain_llm, noise_tts
+from reachy_voice.testing import Cast
+from tests.clients.engines import LEVELS, heard_phrase, phrase_cast
 from tests.support.conformance import Recorder
 from tests.support.scripted_server import Served
 
@@ -45,18 +44,17 @@ def tone(phrase: str, seconds: float = 0.5) -> Pcm:
     return np.asarray(np.sin(2 * np.pi * 400 * at) * level, dtype=np.int16)
 
 
-def heard_phrase(pcm: Pcm) -> str:
-    """The phrase that the sine in ``pcm`` stands for."""
-    loud = np.abs(pcm[: len(pcm) // 160 * 160].astype(int)).reshape(-1, 160).max(axis=1)
-    loud = loud[loud > 1000]
-    level = int(np.median(loud)) if len(loud) else 0
-    return LEVELS[min(LEVELS, key=lambda each: abs(each - level))] if level else ""
+def sine_phrase(pcm: Pcm) -> str:
+    """The phrase that the sine in ``pcm`` stands for: its peaks have the phrase's level."""
+    peaks = np.abs(pcm[: len(pcm) // 160 * 160]).reshape(-1, 160).max(axis=1)
+    return heard_phrase(peaks)
 
 
-def tone_cast(vad: VadStage | None = None) -> Cast:
+def tone_cast() -> Cast:
     """Engines that know the phrases and take every pause for the end of the turn."""
-    stt = ScriptedStt(hears=heard_phrase, takes_s=0.01)
-    return Cast(stt, brain_llm(), noise_tts(), ScriptedTurn(0.99, takes_s=0.0))
+    cast = phrase_cast()
+    cast.stt.hears = sine_phrase
+    return cast
 
 
 class Microphone(MediaStreamTrack):
