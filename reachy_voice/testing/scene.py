@@ -60,7 +60,6 @@ AT_ONCE = SessionSettings(barge_in=BargeIn(policy="any-speech"), echo=Echo(cance
 """All speech interrupts, whatever its words, and even if it may be an echo."""
 SPEECH_LEVEL = 3_000
 """Loud enough for ``LevelVad``."""
-WINDOW_SAMPLES = LevelVad.window_samples
 
 
 # --- what happens from outside -----------------------------------------------------------------
@@ -158,20 +157,19 @@ class Scene:
         """Feed 20 ms chunks of noise in real time. A recogniser's tape, if it has one, is played in
         windows of the detector, each after it was spoken, so that all times are exact."""
         if tape := self.tape:
-            end = self.played + round(seconds * LISTEN_RATE)
+            end, window = self.played + round(seconds * LISTEN_RATE), LevelVad.window_samples
             if words or level:
-                at_ms = self.played // SAMPLES_PER_MS
-                tape.say(at_ms, words or NOISE, round(seconds * 1000))
+                tape.say(self.played // SAMPLES_PER_MS, words or NOISE, round(seconds * 1000))
             while self.played < end:
-                border = min((self.played // WINDOW_SAMPLES + 1) * WINDOW_SAMPLES, end)
+                border = min((self.played // window + 1) * window, end)
                 await self.sleep_until(border / LISTEN_RATE)
                 pcm, self.played = tape.between(self.played, border), border
                 await self.session.submit(AppendAudio(pcm, LISTEN_RATE))
             return
         assert not words, "the recogniser has no tape"
         for _ in range(round(seconds / 0.02)):
-            chunk = self.noise(level, LISTEN_RATE // 50)
-            await self.session.submit(AppendAudio(chunk, LISTEN_RATE))
+            pcm = self.noise(level, LISTEN_RATE // 50)
+            await self.session.submit(AppendAudio(pcm, LISTEN_RATE))
             await asyncio.sleep(0.02)
 
     async def pause(self, seconds: float) -> None:

@@ -45,12 +45,6 @@ class Tape:
         return self.pcm[start:end]
 
     @property
-    def end_ms(self) -> int:
-        """When the last word ends."""
-        loud = np.flatnonzero(self.pcm)
-        return int(loud[-1]) // SAMPLES_PER_MS + 1 if len(loud) else 0
-
-    @property
     def said(self) -> list[str]:
         """All words, in the order in which they were added."""
         return [word for word, _ in self._words if word != NOISE]

@@ -20,10 +20,10 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError
-from reachy_voice.testing import Cast, VirtualLoop
+from reachy_voice.testing import SPEECH_LEVEL, Cast, VirtualLoop
 from tests.realtime.hostile import Hostile
 from tests.support.protocol_client import text_item
-from tests.support.wired import SPEECH_LEVEL, wired
+from tests.support.wired import wired
 
 pytestmark = pytest.mark.quick
 

@@ -22,15 +22,13 @@ from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.settings import SessionSettings
 from pipeline.tools.contract import ToolServers
-from reachy_voice.testing import Act, Cast, Scene, scene
+from reachy_voice.testing import SPEECH_LEVEL, Act, Cast, Scene, scene
 from tests.support.beside import beside
 from tests.support.conformance import Recorder
 from tests.support.protocol_client import DEFAULTS
 
 APPEND = "input_audio_buffer.append"
 FRAME_MS = 20
-SPEECH_LEVEL = 3_000
-"""Loud enough for ``LevelVad``."""
 
 
 @dataclass(frozen=True)
