@@ -89,5 +89,9 @@ def _stop(future: asyncio.Future[None], work: Work) -> None:
 
 
 def _settle(future: asyncio.Future[None], error: Exception | None) -> None:
-    if not future.done():
-        future.set_exception(error) if error else future.set_result(None)
+    if future.done():
+        return
+    if error:
+        future.set_exception(error)
+    else:
+        future.set_result(None)
