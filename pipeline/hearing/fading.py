@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.audio import LISTEN_RATE, AudioFrame
+from pipeline.audio import LISTEN_RATE, AudioFrame, samples_of
 from pipeline.hearing import tuning
 
 
@@ -53,11 +53,11 @@ class Fading:
 
     def faded_from(self, end: int, least_samples: int) -> int | None:
         """The sample since which only the room is heard, if at least ``least_samples`` before
-        ``end`` and the VAD is not certain of speech."""
+        ``end``, or more where the VAD is certain of speech."""
+        if self._score >= tuning.FADING_SCORE:
+            least_samples = max(least_samples, samples_of(tuning.CLOSURE_MS))
         start = self._quiet_from
-        if start is None or end - start < least_samples or self._score >= tuning.FADING_SCORE:
-            return None
-        return start
+        return None if start is None or end - start < least_samples else start
 
     def _follow(self, score: float, level_db: float) -> None:
         if score < tuning.ROOM_SCORE:

@@ -42,7 +42,7 @@ ABOVE_ROOM_DB = 5.0
 CONTRAST_DB = 12.0
 """With less difference between speaker and room, the level says nothing."""
 FADING_SCORE = 0.98
-"""A VAD that is surer of speech than this is believed, whatever the level."""
+"""A VAD that is surer of speech than this is believed for ``CLOSURE_MS``, whatever the level."""
 SPEECH_SCORE, ROOM_SCORE = 0.5, 0.3
 """A window counts for the speaker's level from the first score on, for the room's below the second.
 """

@@ -136,6 +136,15 @@ def test_a_turn_ends_despite_a_television() -> None:
     assert ended.below_db == pytest.approx(18, abs=1.5)
 
 
+@pytest.mark.parametrize("score", [0.9, 0.985, 1.0])
+def test_each_turn_ends_although_a_television_is_as_loud_as_the_room_by_now(score: float) -> None:
+    """However sure the VAD is of it."""
+    television = (score, -43.0)
+    signals = Ear().hear_all(*[(SPEAKER, 2), (television, 12)] * 2)
+    assert kinds(signals) == [TurnStart, TurnPause, TurnEnd] * 2
+    assert seconds(cast(TurnEnd, signals[-1]).speech_end) == pytest.approx(16, abs=0.1)
+
+
 LOUD, NEARLY = ((0.9, -37.0), 0.25), ((0.9, -33.0), 0.1)
 """A television at -12 dB, with its loudest syllables at -8 dB."""
 
