@@ -204,10 +204,14 @@ class Listener:
         """As ``suspects``, but every sound that may be speech counts."""
         return self._taker.may_be_speech or self.undecided
 
-    def forget_turn(self) -> None:
+    def end_turn(self) -> None:
+        """The client ends the newest turn itself."""
         self._taker.reset()
-        self.forget_speaker()
         self._doubtful = []
+
+    def forget_turn(self) -> None:
+        self.end_turn()
+        self.forget_speaker()
 
     def forget_speaker(self) -> None:
         """Learn nothing from the newest turn's level: it was not a person's."""

@@ -143,7 +143,7 @@ class Turns:
         utterance, heard_end = self._runner.open, self._listener.heard_end
         if utterance and utterance.turn.state.speaks:
             self._runner.measure(utterance, heard_end)
-        self._listener.forget_turn()
+        self._listener.end_turn()
         self._suspicion.release()
         if utterance:
             self._runner.feed(utterance, heard_end)

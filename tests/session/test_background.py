@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.commands import Configure, NoiseReduction
+from pipeline.commands import CommitAudio, Configure, NoiseReduction
 from pipeline.events import InputCommitted, SpeechRejected, SpeechStarted, SpeechStopped
 from pipeline.settings import Endpointing, SessionSettings
 from pipeline.turn_record import TurnRecord
@@ -59,6 +59,12 @@ def test_the_client_says_how_near_its_speakers_are(
         settings=settings,
     )
     assert bool(played.events(InputCommitted)) == ends
+
+
+def test_a_television_stays_background_after_a_turn_that_the_client_commits() -> None:
+    acts = (say(0.25, TELEVISION), CommitAudio(), say(8, TELEVISION), say(1, SPEAKER))
+    played = play(say(1.5, SPEAKER), *acts)
+    assert len(played.events(SpeechStarted)) == 2
 
 
 def test_a_nearer_speaker_displaces_an_open_background_turn() -> None:
