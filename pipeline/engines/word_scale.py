@@ -34,7 +34,7 @@ class WordScale:
 
     def log_odds(self, probability: float | None) -> float | None:
         """Log odds of complete words; ``None`` if the model gave no opinion or cannot tell."""
-        if probability is None or not self.slope:
+        if probability is None or math.isnan(probability) or not self.slope:
             return None
         return self.slope * math.log(max(probability, LEAST) / self.even)
 

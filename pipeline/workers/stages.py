@@ -7,6 +7,7 @@ its siblings return an engine's stage of one kind, or raise if it is not of that
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -47,6 +48,13 @@ from pipeline.workers.worker import RemoteObject, Worker
 StageT = TypeVar("StageT")
 
 
+def _probability(score: float) -> float:
+    """``score`` as a plain float. Raises ``EngineError`` if it is no number, as after 0 / 0."""
+    if math.isnan(score):
+        raise EngineError("The sound was not judged", why="the engine's score is not a number")
+    return float(score)
+
+
 class _VadStream:
     """Opened on first use and again after an engine restart; the new engine then scores the window
     that was lost with the old one."""
@@ -70,7 +78,7 @@ class _VadStream:
     async def _score(self, pcm: Pcm) -> float:
         if self._remote is None or not self._remote.usable:
             self._remote = await self._worker.engine.open(Vad.open, self._work)
-        return await self._remote.call(VadStream.score, self._work, pcm)
+        return _probability(await self._remote.call(VadStream.score, self._work, pcm))
 
 
 class _WorkerStage:
@@ -97,7 +105,7 @@ class WorkerTurn(_WorkerStage):
         return self._worker.known.history_seconds
 
     async def score(self, pcm: Pcm, text: str, work: Work) -> float:
-        return await self._worker.engine.call(TurnDetector.score, work, pcm, text)
+        return _probability(await self._worker.engine.call(TurnDetector.score, work, pcm, text))
 
 
 class _Utterance:

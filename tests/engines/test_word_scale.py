@@ -42,6 +42,7 @@ def test_a_perfect_model_has_a_finite_scale() -> None:
 
 def test_unread_words_have_no_verdict() -> None:
     assert UNMEASURED.log_odds(None) is None
+    assert UNMEASURED.log_odds(math.nan) is None
     assert UNMEASURED.log_odds(0.0) is not None
 
 

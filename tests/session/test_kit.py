@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import runpy
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.audio import Pcm
 from pipeline.errors import EngineError
 from reachy_voice.engines import Kind
 from reachy_voice.testing import ScriptedStt, commands, events, play, say, silence, stage, write
@@ -65,3 +67,30 @@ def test_a_third_party_recogniser_listens() -> None:
 def test_an_incomplete_engine_is_refused() -> None:
     with pytest.raises(EngineError, match="could not be built"):
         stage(Kind.TTS, object())
+
+
+class NumberlessTurn:
+    """Divides by zero."""
+
+    rate, history_seconds = 16_000, 8.0
+
+    def score(self, pcm: Pcm, text: str) -> float:
+        return math.nan
+
+
+class NumberlessVad:
+    """Divides by the level, which is 0 in digital silence."""
+
+    rate, window_samples, least_movement_db = 16_000, 512, 0.0
+
+    def open(self) -> NumberlessVad:
+        return self
+
+    def score(self, pcm: Pcm) -> float:
+        return 1.0 if pcm.any() else math.nan
+
+
+def test_engines_whose_scores_are_no_numbers_end_no_session() -> None:
+    turn, vad = stage(Kind.TURN, NumberlessTurn()), stage(Kind.VAD, NumberlessVad())
+    played = play(*[say(1.0), silence(3.0)] * 2, turn=turn, vad=vad)
+    assert played.statuses == ["completed"] * 2
