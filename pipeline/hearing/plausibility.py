@@ -127,13 +127,25 @@ def _is_hardly_speech(words: list[str], segment: Segment, lexicon: Lexicon) -> b
     """Whether the sound is no voice; few words, and thanks, which are often invented, need a better
     one."""
     least = tuning.HARDLY_SURE
-    thanks = tuple(words) in _phrases(lexicon.courtesies) and words[0] not in lexicon.commands
+    courtesies = _phrases(lexicon.courtesies)
+    thanks = words[0] not in lexicon.commands and _are_among(words, courtesies)
     if thanks:
         least = tuning.SURE_OF_COURTESY
-        if segment.speech_s > tuning.COURTESY_S + tuning.COURTESY_WORD_S * _count(words):
+        longest_s = tuning.COURTESY_S + tuning.COURTESY_WORD_S * _count(words)
+        if tuple(words) in courtesies and segment.speech_s > longest_s:
             return True
     few = segment.short or thanks or _count(words) <= tuning.FEW_WORDS
     return segment.is_still or (few and segment.certainty < least)
+
+
+def _are_among(words: list[str], phrases: Mapping[tuple[str, ...], bool]) -> bool:
+    """Whether the words are some of the phrases, one after another."""
+    longest, ends = max(map(len, phrases), default=0), {0}
+    for end in range(1, len(words) + 1):
+        begins = ends.intersection(range(end - longest, end))
+        if any(tuple(words[begin:end]) in phrases for begin in begins):
+            ends.add(end)
+    return len(words) in ends
 
 
 def _count(words: list[str]) -> float:

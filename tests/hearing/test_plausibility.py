@@ -350,6 +350,28 @@ def test_a_repeated_command_needs_no_certain_voice() -> None:
 
 
 @pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "Thank you. Thank you."),
+        ("en", "Thank you. Bye-bye."),
+        ("en", "thank you thank you so much"),
+        ("de", "Vielen Dank. Auf Wiedersehen."),
+        ("es", "Muchas gracias. Hasta luego."),
+        ("fr", "Merci beaucoup. Au revoir. À bientôt."),
+        ("it", "Grazie mille. Arrivederci."),
+        ("nl", "Dank je wel. Tot ziens."),
+        ("pt", "Muito obrigado. Até logo."),
+        ("ja", "ありがとうございました。おやすみなさい。"),
+        ("ru", "Спасибо большое. До свидания."),
+    ],
+)
+def test_several_thanks_need_a_certain_voice(language: str, text: str) -> None:
+    doubtful = Segment(2.4, certainty=0.7, after_question=False)
+    assert why(text, doubtful, language) == "hardly speech"
+    assert why(text, replace(doubtful, certainty=0.9), language) is None, "whatever their pauses"
+
+
+@pytest.mark.parametrize(
     ("language", "text", "seconds"),
     [
         ("en", "Thank you very much.", 1.4),
