@@ -222,6 +222,53 @@ def test_each_language_has_its_own_endings(language: str, unfinished: str, answe
 
 
 @pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "I do not know whether."),
+        ("en", "I think that's."),
+        ("de", "Ich spreche mit meinem."),
+        ("de", "Ich gehe jetzt ins."),
+        ("fr", "Il est resté jusqu'."),
+        ("es", "Quiero comprar cualquier."),
+        ("it", "Andiamo insieme agli."),
+        ("it", "Vorrei parlare dell'."),
+        ("nl", "Ik praat met uw."),
+        ("pt", "Eu vou aos."),
+    ],
+)
+def test_other_forms_of_these_words_lean_too(language: str, text: str) -> None:
+    assert ending(text, lexicon_of(LEXICONS, language)) == "leaning word"
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "clue"),
+    [
+        ("en", "Where are you from?", "question"),
+        ("en", "What are you made of?", "question"),
+        ("en", "How have you been?", "question"),
+        ("de", "Mach bitte das Licht aus.", "statement"),
+        ("de", "Schalte die Heizung ein.", "statement"),
+        ("de", "Was ist denn das?", "question"),
+        ("fr", "Vous voulez avec ou sans ?", "question"),
+        ("es", "Este coche es nuestro.", "statement"),
+        ("it", "Questo mi piace molto.", "statement"),
+        ("it", "Questa è casa mia.", "statement"),
+        ("nl", "Doe het licht uit.", "statement"),
+        ("nl", "Hoe gaat het?", "question"),
+        ("nl", "Wat is dat?", "question"),
+        ("pt", "Eu gosto muito.", "statement"),
+    ],
+)
+def test_words_that_may_end_a_sentence_lean_if_it_is_open(
+    language: str, text: str, clue: str
+) -> None:
+    lexicon = lexicon_of(LEXICONS, language)
+    assert ending(text, lexicon, complete=0.5) == clue
+    assert ending(text, lexicon, complete=-0.6) == "leaning word"
+    assert ending(text[:-1], lexicon, complete=0.5) == "leaning word"
+
+
+@pytest.mark.parametrize(
     ("language", "text", "clue"),
     [
         ("zh", "我昨天和我的朋友一起去", "unfinished"),
