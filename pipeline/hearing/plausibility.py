@@ -254,11 +254,11 @@ def _loop(words: list[str]) -> tuple[list[str], list[str]]:
 
 def _is_hum(word: str, lexicon: Lexicon) -> bool:
     """Whether it is only h and m, or hesitates and agrees alike ("uh", "huh")."""
-    hums = {_short(filler) for filler in lexicon.fillers if filler in lexicon.backchannels}
-    word = _short(word)
+    hums = {without_drawl(filler) for filler in lexicon.fillers if filler in lexicon.backchannels}
+    word = without_drawl(word)
     return set(word) <= {"h", "m"} or not hums.isdisjoint((word, word.lstrip("h")))
 
 
-def _short(word: str) -> str:
+def without_drawl(word: str) -> str:
     """Without letters that are drawn out: "uhhh"."""
     return re.sub(r"(.)\1+", r"\1", word)

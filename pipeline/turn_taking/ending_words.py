@@ -9,6 +9,7 @@ import re
 import unicodedata
 from typing import Literal
 
+from pipeline.hearing.plausibility import without_drawl
 from pipeline.settings import Lexicon
 from pipeline.spoken.language import UNSPACED
 from pipeline.spoken.punctuation import asks
@@ -75,7 +76,7 @@ def ending(text: str, lexicon: Lexicon, question: str = "", complete: float | No
     if len(words) == 1 and words[0] in lexicon.answers:
         return "one-word answer"
     begins = words[-1] in lexicon.starters and (mark not in _FULL or len(words) == 1)
-    if begins or words[-1] in lexicon.fillers:
+    if begins or _is_filler(words[-1], lexicon):
         return "filler"
     answers = asks(question) and len(words) <= _SHORT_WORDS
     may_lean = words[-1] in lexicon.leaning_ends
@@ -97,6 +98,14 @@ def ending(text: str, lexicon: Lexicon, question: str = "", complete: float | No
     if mark == "?":
         return "question"
     return "statement" if mark in {".", "!"} else "unfinished"
+
+
+def _is_filler(word: str, lexicon: Lexicon) -> bool:
+    """Whether it is one, perhaps drawn out: "ummm"."""
+    plain = without_drawl(word)
+    return word in lexicon.fillers or (
+        plain != word and plain in map(without_drawl, lexicon.fillers)
+    )
 
 
 def _plain(text: str, language: str) -> str:

@@ -76,6 +76,28 @@ def test_a_mark_counts_unless_the_words_are_open(
     assert ending(text, ENGLISH, asked, complete) == clue
 
 
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "I want to ummm."),
+        ("en", "Uhhh,"),
+        ("de", "Ich möchte gerne äähm."),
+        ("fr", "Je voudrais euuuh."),
+        ("es", "Quiero ver esteee."),
+        ("it", "Vorrei sapere ehmmm."),
+        ("nl", "Ik wil graag uhm."),
+        ("pt", "Eu queria ver ééé."),
+    ],
+)
+def test_a_filler_may_be_drawn_out(language: str, text: str) -> None:
+    assert ending(text, lexicon_of(LEXICONS, language)) == "filler"
+
+
+@pytest.mark.parametrize("text", ["It begins with an M.", "She is my mum.", "I want to see all."])
+def test_other_words_are_no_fillers(text: str) -> None:
+    assert ending(text, ENGLISH, complete=1.0) == "statement"
+
+
 OPEN = [
     ("en", "Would you ask her to"),
     ("de", "Ich gehe morgen mit"),
