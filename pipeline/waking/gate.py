@@ -86,6 +86,8 @@ class WakeGate:
         """Take the listener's next signals."""
         for signal in signals:
             if isinstance(signal, TurnStart):
+                if self._utterances and not self._utterances[-1].end:  # it was background
+                    self.hear([TurnPause(signal.start, signal.start), TurnEnd(signal.start)])
                 self._utterances.append(SleepUtterance(signal.start, self._spoken_to))
                 continue
             if isinstance(signal, TurnPause):

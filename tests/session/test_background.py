@@ -7,11 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.commands import CommitAudio, Configure, NoiseReduction
-from pipeline.events import InputCommitted, SpeechRejected, SpeechStarted, SpeechStopped
-from pipeline.settings import Endpointing, SessionSettings
+from pipeline.commands import CommitAudio, Configure, NoiseReduction, WakeUp
+from pipeline.events import FellAsleep, InputCommitted, SpeechRejected, SpeechStarted, SpeechStopped
+from pipeline.settings import Endpointing, SessionSettings, Wake
 from pipeline.turn_record import TurnRecord
-from reachy_voice.testing import VOICE, Scene, ScriptedStt, in_virtual_time, play, say, scene
+from reachy_voice.testing import (
+    VOICE,
+    Scene,
+    ScriptedStt,
+    in_virtual_time,
+    play,
+    say,
+    scene,
+    silence,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -76,6 +85,14 @@ def test_a_nearer_speaker_displaces_an_open_background_turn() -> None:
     assert turn.audio_ms == pytest.approx(2872, abs=64)
     assert loud_s(stt, SPEAKER) == pytest.approx(1.5, abs=0.05)
     assert loud_s(stt, TELEVISION) < 0.4
+
+
+def test_asleep_a_displaced_background_leaves_no_turn_behind() -> None:
+    settings = SessionSettings(wake=Wake(mode="touch"))
+    acts = (say(3, TELEVISION), say(1.5, SPEAKER), silence(3), WakeUp(), silence(12))
+    played = play(*acts, settings=settings)
+    assert not played.events(SpeechStarted)
+    assert [each.why for each in played.events(FellAsleep)] == ["start", "silence"]
 
 
 @in_virtual_time

@@ -83,8 +83,26 @@ def test_a_call_that_a_model_hears(signals: list[Signal], end: int, start: int, 
     assert (call.signals, call.floor) == ([TurnStart(start)], floor)
 
 
-def test_a_call_after_the_speech_is_over() -> None:
-    assert gate(START, PAUSE, END, reads=False).call_at(9 * S) == NOT_CALLED
+BACKGROUND = TurnStart(0)
+"""Speech that turns out to be background when a nearer speaker begins."""
+
+
+@pytest.mark.parametrize(
+    "background", [[], [BACKGROUND], [BACKGROUND, TurnPause(S // 2, S // 2 + 512)]]
+)
+def test_a_call_after_the_speech_is_over(background: list[Signal]) -> None:
+    assert gate(*background, START, PAUSE, END, reads=False).call_at(9 * S) == NOT_CALLED
+    made = gate(*background, START, PAUSE, END)
+    while read := made.unread(9 * S):
+        made.dismiss(read)
+    assert made.call_at(9 * S) == NOT_CALLED
+
+
+def test_a_call_in_the_background_keeps_what_a_nearer_speaker_says() -> None:
+    made = gate(BACKGROUND, START)
+    read = made.unread(2 * S)
+    assert read is not None
+    assert made.call(read).signals == [BACKGROUND, TurnPause(S, S), TurnEnd(S), START]
 
 
 def test_the_window() -> None:
