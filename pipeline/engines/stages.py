@@ -176,7 +176,7 @@ class Stages:
         ``asked`` (as the client spells them) that the recogniser supports, else the server's
         ``own``, or the only one that the recogniser has. Empty: the recogniser detects it."""
         known = self.stt.languages
-        if own and not self.hears(own):
+        if not self.hears(own):
             own = known[0] if len(known) == 1 else ""
         named = [each for each in asked if each.strip()]
         for written in named:

@@ -85,6 +85,20 @@ async def test_the_session_uses_an_available_language(
     assert shown == {"model": "any", **asked}
 
 
+@pytest.mark.parametrize("asked", [{}, {"language": "auto"}])
+@in_virtual_time
+async def test_whoever_detects_the_language_gets_the_only_one_that_is_heard(
+    asked: dict[str, Any],
+) -> None:
+    """So letters of another language are no words."""
+    stt = ScriptedStt(("자아요요요",), languages=("en",))
+    async with wired(Cast(stt=stt), defaults=replace(DEFAULTS, language="")) as client:
+        await ask(client, **asked)
+        await speak(client)
+    assert set(stt.opened_in) == {"en"}
+    assert not client.events("conversation.item.input_audio_transcription.completed")
+
+
 def by_url(status: int) -> EngineError:
     return refusal(EngineAddress(Kind.STT, "http://far"), complaint(status, {"error": "bad"}), ())
 
