@@ -14,7 +14,7 @@ from benchmarks.harness.acoustics import Signal as Sound
 from benchmarks.harness.acoustics import gained, rms_dbfs, room_tone, to_pcm, to_signal
 from benchmarks.harness.energy import frame_db
 from benchmarks.harness.virtual_engines import InlineVad
-from pipeline.audio import LISTEN_RATE, AudioFrame
+from pipeline.audio import LISTEN_RATE, AudioFrame, Resampler
 from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroVad
@@ -442,3 +442,17 @@ def test_a_real_quiet_last_word_is_kept(stages: Stages) -> None:
     signals = heard(stages, scene(6, (1, said), (3.1, word)))
     assert isinstance(signals[-1], TurnEnd)
     assert seconds(signals[-1].speech_end) > 3.2
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", ["something", "librivox-0880"])
+def test_a_child_is_heard_10_db_below_the_adult_before(stages: Stages, name: str) -> None:
+    """A child's voice is made of an adult's, whose pitch and formants are a third higher."""
+    higher = Resampler(LISTEN_RATE, LISTEN_RATE * 3 // 4).feed(recording(name).pcm)
+    child = to_signal(higher)
+    child = gained(child, -35 - rms_dbfs(child))
+    adult = without_pauses("beckett", 2, -25)
+    signals = heard(stages, scene(12, (1, adult), (6, child)))
+    starts = [signal for signal in signals if isinstance(signal, TurnStart)]
+    assert len(starts) == 2
+    assert 5.7 < seconds(starts[-1].start) < 6.6
