@@ -20,7 +20,7 @@ from operator import eq
 from pipeline.context import SessionContext
 from pipeline.engines.contract import Transcript
 from pipeline.hearing import tuning
-from pipeline.hearing.recognition import plain_words
+from pipeline.hearing.recognition import plain_words, without_accents
 from pipeline.settings import Accept, Lexicon, with_inventions
 from pipeline.spoken.language import SMALL_WORDS, UNSPACED
 from pipeline.turn_record import Aside, Doubt, Invention
@@ -128,11 +128,12 @@ def _is_hardly_speech(words: list[str], segment: Segment, lexicon: Lexicon) -> b
     one."""
     least = tuning.HARDLY_SURE
     courtesies = _phrases(lexicon.courtesies)
-    thanks = words[0] not in lexicon.commands and _are_among(words, courtesies)
+    plain = [*map(without_accents, words)]
+    thanks = words[0] not in lexicon.commands and _are_among(plain, courtesies)
     if thanks:
         least = tuning.SURE_OF_COURTESY
         longest_s = tuning.COURTESY_S + tuning.COURTESY_WORD_S * _count(words)
-        if tuple(words) in courtesies and segment.speech_s > longest_s:
+        if tuple(plain) in courtesies and segment.speech_s > longest_s:
             return True
     few = segment.short or thanks or _count(words) <= tuning.FEW_WORDS
     return segment.is_still or (few and segment.certainty < least)
@@ -174,6 +175,7 @@ def _is_credit(text: str, lexicon: Lexicon, sure: bool) -> bool:
     behind credits that take them (``*``): "Subtitles by Jane Doe"."""
     credits, idle = _phrases(lexicon.credits), _idle(lexicon)
     longest = max(map(len, credits), default=0)
+    text = without_accents(text)
     names = {*chain(*map(plain_words, _names(text)))}
     found = False
     for words in map(plain_words, _SENTENCE_END.split(text)):
@@ -205,8 +207,9 @@ def _names(text: str) -> Iterator[str]:
 @lru_cache(8)
 def _idle(lexicon: Lexicon) -> frozenset[str]:
     credits, courtesies = _phrases(lexicon.credits), _phrases(lexicon.courtesies)
-    agreeing = {*chain(*credits), *lexicon.backchannels} - {*lexicon.commands}
-    return frozenset(agreeing.union(*courtesies))
+    agreeing = {*chain(*credits), *map(without_accents, lexicon.backchannels)}
+    commands = map(without_accents, lexicon.commands)
+    return frozenset(agreeing.difference(commands).union(*courtesies))
 
 
 @lru_cache(8)
@@ -217,7 +220,7 @@ def _phrases(texts: tuple[str, ...]) -> Mapping[tuple[str, ...], bool]:
     for text in texts:
         slots = (slot.replace("(", "|").strip(")").split("|") for slot in text.rstrip(" *").split())
         for words in product(*slots):
-            phrases[tuple(plain_words(" ".join(words)))] = text.endswith("*")
+            phrases[tuple(plain_words(without_accents(" ".join(words))))] = text.endswith("*")
     return phrases
 
 
@@ -230,7 +233,7 @@ def _is_repetition(words: list[str], lexicon: Lexicon, certainty: float) -> bool
     if _count(phrase) <= tuning.FEW_WORDS and not {*phrase}.isdisjoint(lexicon.commands):
         return certainty < tuning.HARDLY_SURE
     short = _count(phrase) <= tuning.REPEATED_WORDS and _count(words) <= tuning.MOST_REPEATED_WORDS
-    thanks = tuple(phrase) in _phrases(lexicon.courtesies)
+    thanks = tuple(map(without_accents, phrase)) in _phrases(lexicon.courtesies)
     alone = len(phrase) > 1 or not thanks or phrase[0] in lexicon.answers  # "you you you you"
     least = tuning.SURE_OF_COURTESY if thanks else tuning.SURE
     return not (short and alone) or certainty < least

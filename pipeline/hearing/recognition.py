@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -234,6 +235,12 @@ def plain_words(text: str) -> list[str]:
     """The words in lower case, without punctuation; hyphens and apostrophes split them. In scripts
     without spaces, each letter counts as a word."""
     return _PLAIN_WORD.findall(text.lower())
+
+
+def without_accents(text: str) -> str:
+    """``text`` as recognisers often write it: "suscribete" for "suscríbete"."""
+    letters = (c for c in unicodedata.normalize("NFD", text) if not unicodedata.combining(c))
+    return unicodedata.normalize("NFC", "".join(letters))
 
 
 _PLAIN_WORD = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[^\W_])+")

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from statistics import fmean
 from typing import Literal, TypeGuard, get_args
-from unicodedata import combining, normalize
 
 from pipeline.audio import samples_of
 from pipeline.conversation.chat import BARELY_HEARD_S
+from pipeline.hearing.recognition import without_accents
 from pipeline.settings import BargeIn, Lexicon, PolicyName
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking import tuning
@@ -326,7 +326,7 @@ def _is_one_of(word: str, words: Sequence[str]) -> bool:
 @lru_cache(4096)
 def _bare(word: str) -> str:
     """Without accents and apostrophes."""
-    return "".join(c for c in normalize("NFD", word) if not combining(c) and c not in "'’")
+    return re.sub("['’]", "", without_accents(word))
 
 
 def _is_among(word: str, words: Sequence[str], alike: float) -> bool:
