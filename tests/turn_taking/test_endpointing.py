@@ -234,6 +234,8 @@ def test_a_surer_sound_never_waits_longer(one: float, other: float, text: str) -
         ("it", "Vorrei parlare con il.", "Sì."),
         ("pt", "Quero falar com a.", "Sim."),
         ("nl", "Ik wil praten met mijn.", "Ja."),
+        ("es", "Quiero hablar con mi.", "Si."),
+        ("it", "Vorrei parlare con il.", "Si."),
     ],
 )
 def test_each_language_has_its_own_endings(language: str, unfinished: str, answer: str) -> None:
