@@ -215,4 +215,4 @@ class Listener:
 
     def forget_speaker(self) -> None:
         """Learn nothing from the newest turn's level: it was not a person's."""
-        self._nearness.forget_turn()
+        self._nearness.forget_turn(self._taker.open)

@@ -176,8 +176,12 @@ class Nearness:
             return score._replace(nearer_from=self._nearer_from(margin_db))
         return score
 
-    def forget_turn(self) -> None:
-        """Learn nothing from the newest turn: it was a false one."""
+    def forget_turn(self, another_is_open: bool = False) -> None:
+        """Learn nothing from the newest turn that is over: it was a false one. An open one keeps
+        its speaker."""
+        if another_is_open:
+            self._remembered_db = self._before_db = None
+            return
         self._speech.clear()
         self._turn_is_open = False
         self._remembered_db, self._fallen_db = self._before_db, 0.0

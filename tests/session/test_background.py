@@ -104,6 +104,17 @@ async def test_a_turn_without_words_leaves_no_level_behind() -> None:
         assert len(played.events(SpeechRejected)) == len(played.events(InputCommitted)) == 1
 
 
+def test_a_late_verdict_on_a_noise_leaves_the_speaker_of_the_next_turn_known() -> None:
+    stt = ScriptedStt(hears=lambda pcm: "hello" if SPEAKER in np.abs(pcm) else "")
+    stt.takes_s = 4.0
+    acts = (silence(2.8), say(1.2, SPEAKER), say(14, TELEVISION))
+    played = play(say(0.8, SECOND), *acts, stt=stt)
+    assert [each.background_db for each in played.events(SpeechStopped)] == [
+        0,
+        pytest.approx(20, abs=0.5),
+    ]
+
+
 async def speak(played: Scene, level: int) -> None:
     await played.hear(1.5, level=level)
     await played.hear(3)
