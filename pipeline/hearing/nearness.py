@@ -161,6 +161,8 @@ class Nearness:
         score = weigh(evidence, turn_is_open, settings.speech_threshold, margin_db)
         if evidence.is_certain and score.below_db and not turn_is_open:
             self._far_starts.append(frame.index)
+        if score.below_db and not turn_is_open and self._others_heard(frame):
+            score = score._replace(score=0.0)  # not even a reason to hold an answer
         self._wait_in_quiet(frame, evidence.score)
         if not turn_is_open:
             is_speech = evidence.score >= settings.speech_threshold

@@ -8,12 +8,20 @@ import numpy as np
 import pytest
 
 from pipeline.commands import CommitAudio, Configure, NoiseReduction, WakeUp
-from pipeline.events import FellAsleep, InputCommitted, SpeechRejected, SpeechStarted, SpeechStopped
+from pipeline.events import (
+    FellAsleep,
+    InputCommitted,
+    ReplyHeld,
+    SpeechRejected,
+    SpeechStarted,
+    SpeechStopped,
+)
 from pipeline.settings import Endpointing, SessionSettings, Wake
 from pipeline.turn_record import TurnRecord
 from reachy_voice.testing import (
     VOICE,
     Scene,
+    ScriptedLlm,
     ScriptedStt,
     in_virtual_time,
     play,
@@ -74,6 +82,15 @@ def test_a_television_stays_background_after_a_turn_that_the_client_commits() ->
     acts = (say(0.25, TELEVISION), CommitAudio(), say(8, TELEVISION), say(1, SPEAKER))
     played = play(say(1.5, SPEAKER), *acts)
     assert len(played.events(SpeechStarted)) == 2
+
+
+def test_a_television_hardly_holds_an_answer() -> None:
+    llm = ScriptedLlm([f"word{n} " for n in range(60)])
+    acts = [act for _ in range(10) for act in (say(0.8, TELEVISION), silence(0.4))]
+    played = play(say(1.5, SPEAKER), *acts, say(0.6, SPEAKER), silence(1), llm=llm)
+    held = played.times_of(ReplyHeld)
+    assert len([at for at in held if at < 13.5]) <= 1
+    assert any(at >= 13.5 for at in held), "but its speaker does"
 
 
 def test_a_nearer_speaker_displaces_an_open_background_turn() -> None:
