@@ -19,9 +19,10 @@ Invention = Literal["letters", "too fast", "credits", "repetition", "hum", "hard
 """Why words cannot have been said: letters of another language; more than people say in that time;
 the credits of subtitles and the like; one phrase over and over; only a hum; few words, or thanks,
 from a sound that was hardly speech (``pipeline.hearing.plausibility``)."""
-Aside = Literal["call", "farewell", "stranger", "elsewhere", "not called"]
+Aside = Literal["call", "farewell", "stranger", "elsewhere", "not called", "background"]
 """Why words that were said are no turn: the robot was only called, or sent to sleep; the speaker is
-not enrolled, is not where people are listened to, or is not the person who called."""
+not enrolled, is not where people are listened to, is not the person who called, or was displaced by
+a nearer one."""
 Ignored = Literal["no words", "backchannel", "too short", "echo", "no command", Invention, Aside]
 """Why speech over an answer does not interrupt it."""
 

@@ -10,7 +10,7 @@ const FILTERS = {
   interrupted: (turn) => turn.outcome === "interrupted" || turn.origin === "rest",
   failed: (turn) => turn.outcome === "failed" || Boolean(turn.error),
 };
-const ASIDES = { call: "only called", farewell: "sent to sleep", stranger: "a voice that is not known", elsewhere: "from elsewhere in the room", "not called": "somebody who has not called" };
+const ASIDES = { call: "only called", farewell: "sent to sleep", stranger: "a voice that is not known", elsewhere: "from elsewhere in the room", "not called": "somebody who has not called", background: "somebody in the background" };
 const RATE = 16; // samples in a millisecond
 const LEVEL_MS = 20;
 
