@@ -195,11 +195,14 @@ class Attempts:
     async def _await_words(self, speculative: SpeculativeReply, attempt: Attempt) -> None:
         """Wait until the language model has judged the words, which it does as it reads the prompt.
         The reply is late after the wait of a likely end; a model that judges words gets
-        ``PATIENCE`` times that. A second model may judge even later (``engines.llm.judged``)."""
+        ``PATIENCE`` times that, and once that wait from the words on, which a slow recogniser tells
+        late. A second model may judge even later (``engines.llm.judged``)."""
         words = speculative.reply.words
-        likely_ms = self._context.endpointing.likely_wait_ms
-        most_ms = likely_ms * (tuning.PATIENCE if self._stages.word_scales else 1)
-        until = attempt.paused_at + most_ms / 1000
+        likely_s = self._context.endpointing.likely_wait_ms / 1000
+        until = attempt.paused_at + likely_s
+        if self._stages.word_scales:
+            now = asyncio.get_running_loop().time()
+            until = max(attempt.paused_at + tuning.PATIENCE * likely_s, now + likely_s)
         try:
             async with asyncio.timeout_at(until):
                 await words.prompt_read.wait()

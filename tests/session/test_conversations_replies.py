@@ -144,15 +144,25 @@ def test_waste_is_all_discarded_work() -> None:
 # --- engines that take their time --------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("word_scales", "turns"), [({"en": UNMEASURED}, 1), ({}, 2)])
-def test_a_slow_judgement_is_waited_for(word_scales: dict[str, WordScale], turns: int) -> None:
-    engines = cast(llm=brain(read_s=0.8, first_s=0.85))
+@pytest.mark.parametrize(
+    ("stt_s", "read_s", "goes_on_ms", "word_scales", "turns"),
+    [
+        (STT_S, 0.8, 1740, {"en": UNMEASURED}, 1),
+        (STT_S, 0.8, 1740, {}, 2),
+        (1.0, 0.4, 1990, {"en": UNMEASURED}, 1),
+    ],
+)
+def test_a_slow_judgement_is_waited_for(
+    stt_s: float, read_s: float, goes_on_ms: int, word_scales: dict[str, WordScale], turns: int
+) -> None:
+    engines = cast(llm=brain(read_s=read_s, first_s=read_s + 0.05))
+    engines.stt.takes_s = stt_s
     engines.word_scales = word_scales
     engines.turn.probabilities["Please ask her to."] = 0.98
     engines.llm.end_probabilities["Please ask her to."] = 0.00001
-    story = perform(
-        speak("Please ask her to.", 0.64), silence(1.1), speak("Come in.", 0.64), engines=engines
-    )
+    pause = silence(goes_on_ms / 1000 - 0.64)
+    acts = speak("Please ask her to.", 0.64), pause, speak("Come in.", 0.64)
+    story = perform(*acts, engines=engines)
     assert len(story.events(events.SpeechStopped)) == turns
 
 
