@@ -46,6 +46,8 @@ class TurnResume:
     within_word: bool = False
     """The voice had faded, but the scores never fell, as when the mouth is closed for a
     consonant."""
+    others_to: int = 0
+    """Up to this sample only others spoke in the pause; 0: nobody did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ class TurnTaker:
         """End of the newest frame that scored as speech, of any voice."""
         self._far = False
         """Whether the newest frame is too soft to be the speaker's voice."""
+        self._others_samples = 0
+        """Length of the background since the speaker was last heard."""
         self._onset: int | None = None
         self._rising = False
         self._quiet_score = self._quiet_peak = 0.0
@@ -109,6 +113,10 @@ class TurnTaker:
                 self._background.forget()
             self._scored_end = frame.end
         speaking = self._state is _State.SPEAKING
+        if score >= self._settings.speech_threshold and self._far:
+            self._others_samples += len(frame.pcm)
+        elif score >= self._settings.speech_threshold and speaking:
+            self._others_samples = 0
         least = self._settings.silence_threshold if speaking else self._settings.speech_threshold
         if score >= least and not self._fading.quiet:  # else the VAD has yet to notice the silence
             self._background.note(frame, below_db)
@@ -249,7 +257,10 @@ class TurnTaker:
         self._background.forget()
         self._state = _State.SPEAKING
         self._speech_end = frame.end
-        return [TurnResume(frame.index, within_word)]
+        others = self._others_samples >= samples_of(tuning.QUIET_WORD_MS)
+        self._others_samples = 0
+        kept_from = frame.index - samples_of(tuning.KEPT_MS)
+        return [TurnResume(frame.index, within_word, kept_from if others else 0)]
 
     def _end_if_due(self) -> list[TurnEnd]:
         followed = self._background.end > self._speech_end

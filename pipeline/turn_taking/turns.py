@@ -104,7 +104,9 @@ class Turns:
             match signal:
                 case TurnStart(start):
                     self._runner.tell(self._onset(start))
-                case TurnResume(start, within_word):
+                case TurnResume(start, within_word, others_to):
+                    if utterance := self._runner.open:
+                        utterance.fed_to = max(utterance.fed_to, others_to)
                     end = self._listener.heard_end
                     self._runner.tell(Resumption(start, end, within_word))
                 case TurnPause() | TurnEnd():

@@ -23,6 +23,7 @@ from reachy_voice.testing import (
     Scene,
     ScriptedLlm,
     ScriptedStt,
+    ScriptedTurn,
     in_virtual_time,
     play,
     say,
@@ -82,6 +83,17 @@ def test_a_television_stays_background_after_a_turn_that_the_client_commits() ->
     acts = (say(0.25, TELEVISION), CommitAudio(), say(8, TELEVISION), say(1, SPEAKER))
     played = play(say(1.5, SPEAKER), *acts)
     assert len(played.events(SpeechStarted)) == 2
+
+
+@pytest.mark.parametrize(("seconds", "recognised_s"), [(0.9, 0.3), (1.2, 0.3), (0.5, 0.5)])
+def test_a_television_in_a_thinking_pause_is_left_out(seconds: float, recognised_s: float) -> None:
+    """But the speaker's own quiet words are not, which are short."""
+    stt, turn = ScriptedStt(("I went to the",)), ScriptedTurn(probability=0.1)
+    acts = (say(1.2, SPEAKER), say(seconds, TELEVISION), say(1, SPEAKER), silence(4))
+    played = play(*acts, stt=stt, turn=turn)
+    assert len(played.events(InputCommitted)) == 1
+    assert loud_s(stt, SPEAKER) == pytest.approx(2.2, abs=0.01)
+    assert loud_s(stt, TELEVISION) == pytest.approx(recognised_s, abs=0.06)
 
 
 def test_a_television_hardly_holds_an_answer() -> None:
