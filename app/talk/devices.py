@@ -280,7 +280,8 @@ def _join(pieces: list[Pcm]) -> Pcm:
 
 
 def _power(pcm: Pcm) -> float:
-    return float(np.mean(pcm.astype(np.float64) ** 2)) if len(pcm) else 0.0
+    """Without the offset that some sound cards have."""
+    return float(np.var(pcm, dtype=np.float64)) if len(pcm) else 0.0
 
 
 def _dbfs(power: float) -> float:

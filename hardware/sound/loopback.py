@@ -42,7 +42,7 @@ def chirp() -> Pcm:
 
 def find_echo(played: Pcm, heard: Pcm, noise_power: float) -> LoopbackEcho | None:
     """``played``: the chirp as given to the loudspeaker. ``heard``: starts at the same sample, and
-    is at least half a second longer. ``noise_power``: the microphone's mean square without the
+    is at least half a second longer. ``noise_power``: the microphone's variance without the
     chirp. None if no echo stands out."""
     delays = round(_MOST_DELAY_S * LISTEN_RATE)
     match = _match(played.astype(np.float64), heard.astype(np.float64))[:delays]
@@ -51,7 +51,7 @@ def find_echo(played: Pcm, heard: Pcm, noise_power: float) -> LoopbackEcho | Non
     if np.abs(match[at]) < _STANDS_OUT * max(float(np.sqrt(np.mean(rest**2))), 1e-9):
         return None
     back = heard[at : at + len(played)].astype(np.float64)
-    power = max(float(np.mean(back**2)) - noise_power, 1e-3)
+    power = max(float(np.var(back)) - noise_power, 1e-3)
     return LoopbackEcho(at, 10 * log10(float(np.mean(played.astype(np.float64) ** 2)) / power))
 
 
@@ -60,7 +60,7 @@ def lost_start_s(first: Pcm, later: Pcm) -> float:
     the loudspeaker had fallen asleep. Both are as long as the chirp."""
     size = round(_FRAME_S * LISTEN_RATE)
     powers = [
-        np.mean(echo[: len(echo) // size * size].reshape(-1, size).astype(np.float64) ** 2, axis=1)
+        np.var(echo[: len(echo) // size * size].reshape(-1, size), axis=1, dtype=np.float64)
         for echo in (first, later)
     ]
     there = np.flatnonzero(powers[0] * _ASLEEP > powers[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from app.talk.false_starts import SilentRoom
 from benchmarks.harness.acoustics import Signal, to_signal
 from hardware.robot.errors import RobotError, robot_error
 from hardware.settings import Robot, Sound
+from hardware.sound.driver import Latency, Plan
 from pipeline.audio import AudioFrame, Pcm
 from pipeline.commands import Direction
 from pipeline.engines.vad.silero import LEAST_MOVEMENT_DB
@@ -113,6 +115,23 @@ def test_turns_follow_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "score_windows", lambda pcm, settings: noise(0.55))
     tested = with_false_starts(quiet, silence, SETTINGS)
     assert (tested.false_starts, tested.quiet_threshold) == (1, 0.6)
+
+
+class OffsetDriver(ScriptedDriver):
+    """Its microphone adds a constant to noise of -90 dBFS."""
+
+    async def open(self, plan: Plan) -> Latency:
+        rng, on_heard = np.random.default_rng(1), plan.on_heard
+
+        def heard(pcm: Pcm, at_s: float, now_s: float, lost: bool) -> None:
+            on_heard(rng.normal(2000, 1, len(pcm)).astype(np.int16), at_s, now_s, lost)
+
+        return await super().open(replace(plan, on_heard=heard))
+
+
+def test_an_offset_is_no_noise() -> None:
+    tested, _ = run_virtual(run_test(Sound(), Robot(), OffsetDriver(ARRAY)))
+    assert tested.room_dbfs < -85
 
 
 def test_without_the_vad_the_rest_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
