@@ -228,9 +228,12 @@ def _is_repetition(words: list[str], lexicon: Lexicon, certainty: float) -> bool
     """Whether one phrase is said over and over, and not as people do: "no no no no no", "be quiet
     be quiet be quiet be quiet"."""
     phrase, beside = _loop(words)
-    if beside or not phrase:
-        return bool(phrase) and {*phrase, *beside}.isdisjoint(lexicon.commands)
-    if _count(phrase) <= tuning.FEW_WORDS and not {*phrase}.isdisjoint(lexicon.commands):
+    if not phrase:
+        return False
+    commands = {*chain(*map(plain_words, lexicon.commands))}
+    if beside:
+        return commands.isdisjoint((*phrase, *beside))
+    if _count(phrase) <= tuning.FEW_WORDS and not commands.isdisjoint(phrase):
         return certainty < tuning.HARDLY_SURE
     short = _count(phrase) <= tuning.REPEATED_WORDS and _count(words) <= tuning.MOST_REPEATED_WORDS
     thanks = tuple(map(without_accents, phrase)) in _phrases(lexicon.courtesies)

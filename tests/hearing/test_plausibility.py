@@ -361,6 +361,7 @@ def test_a_repeated_command_needs_no_certain_voice() -> None:
     doubtful = replace(BARGE_IN, certainty=0.75)
     assert why("Stop, stop, stop, stop!", doubtful) is None
     assert why("No, no, no, no!", doubtful) is None
+    assert why("Don't, don't, don't, don't!", doubtful) is None
     assert why("Be quiet, be quiet, be quiet, be quiet", doubtful) is None
     assert why("Sei still, sei still, sei still, sei still", doubtful, "de") is None
     assert why("Come on, come on, come on, come on", doubtful) == "repetition"
