@@ -70,6 +70,8 @@ class WindowScore(NamedTuple):
     nearer_from: int | None = None
     """The sample at which a nearer speaker begins, so that the open turn was background until
     then."""
+    expected: bool = False
+    """It is background where others were heard lately: no reason to hold an answer."""
 
 
 def weigh(
@@ -161,8 +163,8 @@ class Nearness:
         score = weigh(evidence, turn_is_open, settings.speech_threshold, margin_db)
         if evidence.is_certain and score.below_db and not turn_is_open:
             self._far_starts.append(frame.index)
-        if score.below_db and not turn_is_open and self._others_heard(frame):
-            score = score._replace(score=0.0)  # not even a reason to hold an answer
+        if score.below_db and not turn_is_open:
+            score = score._replace(expected=self._others_heard(frame))
         self._wait_in_quiet(frame, evidence.score)
         if not turn_is_open:
             is_speech = evidence.score >= settings.speech_threshold

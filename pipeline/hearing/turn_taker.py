@@ -98,14 +98,18 @@ class TurnTaker:
         self._wait_ms = settings.unsure_wait_ms
 
     def feed(
-        self, score: float, frame: AudioFrame, below_db: float = 0.0, nearer_from: int | None = None
+        self,
+        score: float,
+        frame: AudioFrame,
+        below_db: float = 0.0,
+        nearer_from: int | None = None,
+        expected: bool = False,
     ) -> list[Signal]:
         """Take the next frame, its speech probability, and the rest of ``nearness.WindowScore``."""
         self._heard_end = frame.end
         self._recent.note(score, frame, self._settings.speech_threshold)
-        self._rising = score > self._quiet_peak and self._recent.rises(
-            self._settings.speech_threshold
-        )
+        rises = score > self._quiet_peak and self._recent.rises(self._settings.speech_threshold)
+        self._rising = rises and not expected
         self._fading.note(score, frame)
         self._far = below_db > 0
         if score >= self._settings.silence_threshold:
