@@ -37,7 +37,7 @@ class Writer:
     A call follows a grammar from its beginning; the text that its syntax requires before the
     function's name is written for the model. A call without marks follows the grammar once its name
     is known. An answer that must be a call begins with one. If no call is wanted, tokens that would
-    begin one are rejected.
+    begin one are rejected before the first word, and end the answer after it.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Writer:
         self._most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
         self._stops = sampling.stops
         self._text = ""
-        self._ends_with_call = False
+        self._ends_with_call = self._ends_early = False
         self._calls: list[ToolCall] = []
         self._attempts = 0
         self._idle = 0
@@ -118,7 +118,7 @@ class Writer:
         """The text and calls that were held back until the end."""
         last = self._decoder.decode(b"", final=True)
         parts = [*self._parser.feed(last), *self._parser.finish()]
-        return [] if self._forced or self._at_stop else parts
+        return [] if self._forced or self._at_stop or self._ends_early else parts
 
     @property
     def failure(self) -> EngineError | None:
@@ -145,7 +145,18 @@ class Writer:
             hurry = self.generated >= self._limit() - _CLOSING_TOKENS
             closers = self._quotes if self._parser.in_text else [*self._closers, *self._quotes]
             return self._sampler.sample(logits, preferred_tokens=closers if hurry else ())
-        return self._sampler.sample(logits, is_refused=None if self._tools else self._begins_call)
+        has_begun = self._parser.has_spoken or bool(self._calls)
+        is_refused = None if self._tools or has_begun else self._begins_call
+        token = self._sampler.sample(logits, is_refused=is_refused)
+        self._ends_early = has_begun and token is not None and self._is_no_speech(token)
+        return None if self._ends_early else token
+
+    def _is_no_speech(self, token: int) -> bool:
+        """Whether it begins another turn, or a call that is not wanted: the answer is over, and
+        what other tokens would go on to say is senseless."""
+        if token in self._model.control_tokens:
+            return not (self._model.ends(token) or self._bytes(token))
+        return not self._tools and self._begins_call(token)
 
     def _begins_call(self, token: int) -> bool:
         return self._parser.suspects(self._bytes(token).decode("utf-8", "replace"))

@@ -19,7 +19,7 @@ from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.prompts import Prompts
 from pipeline.errors import PromptTooLong, WeightsError
 from pipeline.messages import LlmRequest, Message, Sampling
-from tests.support.llama_talk import FRANCE, LONG, SHORT_TOOLS, SYSTEM, answer, replies
+from tests.support.llama_talk import FRANCE, LONG, SHORT_TOOLS, SYSTEM, answer, push, replies
 from tests.support.recordings import Token
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
@@ -150,10 +150,10 @@ def test_a_prompt_that_is_too_long_costs_nothing(
 
 
 def test_the_end_of_the_context_ends_the_answer(
-    small: LlamaCpp, monkeypatch: pytest.MonkeyPatch
+    small: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompt = [SYSTEM, Message("user", "one two three four " * 80)]
-    monkeypatch.setattr(Model, "ends", lambda self, token: False)
+    push(monkeypatch, model.tokenize("a", special=False))
     _, end = answer(small.open(), prompt, sampling=Sampling(temperature=0))
     assert end.reason == "length"
     assert end.usage.prompt + end.usage.generated == 512

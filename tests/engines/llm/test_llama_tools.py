@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -159,13 +159,24 @@ def test_a_call_in_the_spelling_of_another_family(engine: LlamaCpp, says: Says, 
     assert calls(found) == [ToolCall("camera", "{}")]
 
 
-def test_tool_choice_none_prevents_calls(engine: LlamaCpp, says: Says) -> None:
-    says('Well. <tool_call>\n{"name": "camera", "arguments": {}}')
-    found, _ = items(engine, ToolChoice("none"))
+@pytest.mark.parametrize(
+    ("before", "choice", "mark"),
+    [
+        ("Well.", "none", '<tool_call>\n{"name": "camera", "arguments": {}}'),
+        ("Well.", "none", "<|im_start|>assistant\nMore."),
+        ("Well.", "auto", "<|im_start|>assistant\nMore."),
+        ("", "none", '<tool_call>\n{"name": "camera", "arguments": {}}'),
+    ],
+)
+def test_words_end_before_another_turn_or_an_unwanted_call(
+    engine: LlamaCpp, says: Says, before: str, choice: Literal["none", "auto"], mark: str
+) -> None:
+    says(f"{before}\n{mark}")
+    found, end = items(engine, ToolChoice(choice))
     text = "".join(item.text for item in found if isinstance(item, TextDelta))
     assert not calls(found)
-    assert text.startswith("Well.")
-    assert "<t" not in text
+    assert end.reason == "stop"
+    assert text == before or (not before and "<" not in text)
 
 
 def test_multibyte_characters_arrive_whole(engine: LlamaCpp, says: Says) -> None:

@@ -72,7 +72,8 @@ class CallParser:
         self._block_end = thought_end
         self._buffer = ""
         self._space = ""
-        self._has_spoken = False
+        self.has_spoken = False
+        """Whether there were words since the beginning or the last call."""
         self._spelling = syntax
         """Syntax of the current call."""
         self._data = CallData(syntax)
@@ -144,7 +145,7 @@ class CallParser:
         while self._state == "object":
             self._release(parts)
             self._read(parts)
-        waits = self._may_be_bare and not self._has_spoken and self._may_open
+        waits = self._may_be_bare and not self.has_spoken and self._may_open
         if self._state == "speech" and (len(self._buffer) == 1 or waits):
             self._say(self._buffer, parts)
         elif self._state in ("call", "foreign"):
@@ -153,13 +154,14 @@ class CallParser:
         return parts
 
     def suspects(self, text: str) -> bool:
-        """Whether ``text`` would begin a call, or two or more characters of a mark."""
+        """Whether ``text`` would begin a call, or two or more characters of a mark; where no words
+        came before, one."""
         if self._state not in ("speech", "object"):
             return False
         probe = copy.copy(self)
         probe._bare, probe._closers = copy.deepcopy(self._bare), [*self._closers]
         probe.feed(text, pause=True)
-        waits = probe._state in ("speech", "object") and len(probe._buffer) > 1
+        waits = probe._state in ("speech", "object") and len(probe._buffer) > probe.has_spoken
         return probe.in_call or waits or probe._state == "foreign"
 
     # --- states
@@ -185,7 +187,7 @@ class CallParser:
                 return self._closing()
 
     def _speech(self, parts: list[Part]) -> bool:
-        if self._may_be_bare and not self._has_spoken:
+        if self._may_be_bare and not self.has_spoken:
             self._skip_closers()
             if opens(self._buffer):
                 self._enter_object()
@@ -233,7 +235,7 @@ class CallParser:
             return False
         self._state = "speech"
         if not end:  # a list of objects may follow
-            self._has_spoken = False
+            self.has_spoken = False
         else:
             for read in foreign.read(self._buffer[:end], self._foreign, self._schemas):
                 self._take(read, parts)
@@ -346,12 +348,12 @@ class CallParser:
 
     def _say(self, text: str, parts: list[Part]) -> None:
         text = self._space + text
-        if not self._has_spoken:
+        if not self.has_spoken:
             text = text.lstrip(self._separators)
         speech = text.rstrip()
         self._space = text[len(speech) :]
         if speech:
-            self._has_spoken = True
+            self.has_spoken = True
             if parts and isinstance(last := parts[-1], TextDelta):
                 parts[-1] = TextDelta(last.text + speech)
             else:
@@ -378,7 +380,7 @@ class CallParser:
 
     def _give(self, call: ToolCall, parts: list[Part]) -> None:
         self.calls += 1
-        self._has_spoken, self._space = False, ""
+        self.has_spoken, self._space = False, ""
         parts.append(call)
 
 
