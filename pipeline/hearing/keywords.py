@@ -5,7 +5,7 @@ Recognisers spell a name that they do not know as one that they do, or as words 
 spelling, with the words that are likely here. It needs nothing but text, so it serves every
 recogniser. The shorter a keyword, the more words resemble it, so the more evidence it needs: its
 sounds, a capital, or that somebody is called. Words of turn-taking and very common words are never
-replaced.
+replaced, but as parts of a long keyword's letters ("Next Cloud").
 """
 
 from __future__ import annotations
@@ -52,10 +52,14 @@ class Keywords:
         ordinary = self._stop_words - {_ROBOT}
         phrases = dict.fromkeys(each for each in short if each.lower() not in ordinary)
         self._keywords: dict[str, list[tuple[str, str]]] = {}
+        self._long_letters: set[str] = set()
+        """Letters of long keywords, which ordinary words do not have by chance."""
         for keyword in islice(phrases, tuning.MOST_KEYWORDS):
             sounds = "" if re.search(r"\d", keyword) else _sounds(keyword)
             if len(sounds) >= tuning.LEAST_SOUNDS:
                 self._keywords.setdefault(sounds[0], []).append((keyword, sounds))
+            if len(sounds) >= tuning.LONG_SOUNDS:
+                self._long_letters.add("".join(_WORD.findall(keyword)).lower())
 
     def put_into(self, text: str) -> str:
         """``text``, with near-misses replaced by their keywords."""
@@ -80,12 +84,15 @@ class Keywords:
                 before, is_asked = [], "?" in gap
             is_name = has_capitals_for_names and begin.group()[0].isupper() and bool(before)
             is_greeted = bool(before) and _GREETINGS.issuperset(before)
-            phrase, end = "", begin.start()
+            phrase, end, has_ordinary = "", begin.start(), False
             for word in words[first : first + tuning.MOST_WORDS]:
                 apart = text[end : word.start()]
-                if word.group().lower() in self._stop_words or (phrase and apart not in (" ", "-")):
+                if phrase and apart not in (" ", "-"):
                     break
                 phrase, end = phrase + word.group(), word.end()
+                has_ordinary |= word.group().lower() in self._stop_words
+                if has_ordinary and phrase.lower() not in self._long_letters:
+                    continue
                 is_alone = not before and text[end : end + 1] in (",", *_ENDS)
                 is_called = is_greeted or (is_alone and is_asked and text[end] != ",")
                 least = tuning.LEAST_SOUNDS + (0 if is_name else 1 if is_alone or is_called else 2)

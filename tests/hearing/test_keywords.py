@@ -53,6 +53,7 @@ ENGLISH = lexicon_of(LEXICONS, "en")
         (" Jokari! ", "Play Jokary! Jokari!", "Play Jokari! Jokari!"),
         ("Søren,Łukasz", "Call Soren or Lukasz.", "Call Søren or Łukasz."),
         ("Strauß", "Call Strauss.", "Call Strauß."),
+        ("Nextcloud,Isabel", "Is Abel in Next Cloud?", "Is Abel in Nextcloud?"),
     ],
 )
 def test_a_near_miss_becomes_the_keyword(keywords: str, heard: str, text: str) -> None:
