@@ -77,6 +77,7 @@ class Keywords:
         otherwise, and the keyword."""
         words = list(islice(_WORD.finditer(text), tuning.MOST_TEXT_WORDS if self._keywords else 0))
         has_capitals_for_names = (self._language or language_of(text)) not in ("", "de")
+        has_capitals_for_names &= not text.isupper()
         before: list[str] = []  # the words of the sentence so far
         last, is_asked = 0, False
         for first, begin in enumerate(words):

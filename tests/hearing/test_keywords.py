@@ -53,6 +53,7 @@ ENGLISH = lexicon_of(LEXICONS, "en")
         (" Jokari! ", "Play Jokary! Jokari!", "Play Jokari! Jokari!"),
         ("Søren,Łukasz", "Call Soren or Lukasz.", "Call Søren or Łukasz."),
         ("Strauß", "Call Strauss.", "Call Strauß."),
+        ("Reachy", "HEY RICHIE, LOOK", "HEY Reachy, LOOK"),
         ("Nextcloud,Isabel", "Is Abel in Next Cloud?", "Is Abel in Nextcloud?"),
     ],
 )
@@ -89,6 +90,7 @@ def test_a_name_may_stand_behind_an_apostrophe(language: str, heard: str, text: 
         ("en", "Tom,Luke,Paul,Ben", "What time is it?|Look at me.|Pull up.|A bin. Look, a bin!"),
         ("en", "Kate,Harry,Carrie", "A cat, a hairy one.|Hairy cats.|Carry it.|We carry it."),
         ("en", "Sandy,John,Mark", "See you on Sunday.|It was in June.|Until March."),
+        ("en", "Tom,Ben", "WHAT IS IN THE BIN WITH THE TEAM"),
         ("en", "Stop,Wait,Look", "One step at a time.|A white cat.|What luck!"),
     ],
 )
