@@ -94,8 +94,9 @@ class Keywords:
                 has_ordinary |= word.group().lower() in self._stop_words
                 if has_ordinary and phrase.lower() not in self._long_letters:
                     continue
-                is_alone = not before and text[end : end + 1] in (",", *_ENDS)
-                is_called = is_greeted or (is_alone and is_asked and text[end] != ",")
+                mark = text[end : end + 1]
+                is_alone = not before and mark in ("", ",", *_ENDS)
+                is_called = is_greeted or (is_alone and is_asked and mark != ",")
                 least = tuning.LEAST_SOUNDS + (0 if is_name else 1 if is_alone or is_called else 2)
                 for found, keyword in self._near(_sounds(phrase), least, is_name, is_called):
                     is_other = text[begin.start() : end].lower() != keyword.lower()

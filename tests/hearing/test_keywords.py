@@ -53,6 +53,8 @@ ENGLISH = lexicon_of(LEXICONS, "en")
         (" Jokari! ", "Play Jokary! Jokari!", "Play Jokari! Jokari!"),
         ("Søren,Łukasz", "Call Soren or Lukasz.", "Call Søren or Łukasz."),
         ("Strauß", "Call Strauss.", "Call Strauß."),
+        ("Reachy", "richie", "Reachy"),
+        ("Reachy", "Can you hear me? reiki", "Can you hear me? Reachy"),
         ("Reachy", "HEY RICHIE, LOOK", "HEY Reachy, LOOK"),
         ("Nextcloud,Isabel", "Is Abel in Next Cloud?", "Is Abel in Nextcloud?"),
     ],
