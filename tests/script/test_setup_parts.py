@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 import zipfile
 from importlib.metadata import PathDistribution
 from pathlib import Path
@@ -199,13 +201,28 @@ class TestComputer:
         assert "-DCMAKE_CXX_FLAGS_INIT=-U__AMX_INT8__" in added["CMAKE_ARGS"]
 
 
-@pytest.mark.parametrize("name", ["PIP_CONSTRAINT", "PIP_TARGET", "PIP_ONLY_BINARY"])
 def test_pip_installs_what_is_locked_whatever_the_environment_says(
-    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """NVIDIA's containers set ``PIP_CONSTRAINT``."""
-    monkeypatch.setenv(name, str(tmp_path / "file"))
-    assert not flow.step_environment(Place(tmp_path, tmp_path, "python"))[name]
+    """NVIDIA's containers set ``PIP_CONSTRAINT``, companies write files for pip."""
+    place = Place(tmp_path, tmp_path, "python")
+    constraints, config = tmp_path / "constraints.txt", tmp_path / "pip.conf"
+    constraints.write_text("small==2\n")
+    config.write_text(f"[global]\nconstraint = {constraints}\nonly-binary = :all:\n")
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
+    monkeypatch.setenv("PIP_CONSTRAINT", str(constraints))
+    monkeypatch.setenv("PIP_TARGET", str(tmp_path / "elsewhere"))
+    (tmp_path / "small").mkdir()
+    project = '[project]\nname = "small"\nversion = "1"\n[tool.setuptools]\npy-modules = []\n'
+    (tmp_path / "small" / "pyproject.toml").write_text(project)
+    shutil.make_archive(str(tmp_path / "small-1"), "gztar", tmp_path, "small")
+    place.scratch.mkdir(parents=True)
+    options = ["--dry-run", "--no-build-isolation", "--no-deps", "--no-index"]
+    command = place.pip("install", *options, "--find-links", str(tmp_path), "small==1")
+    environ = flow.step_environment(place)
+    told = subprocess.check_output([sys.executable, *command[1:]], env=environ, text=True)
+    assert "Would install small-1" in told
+    assert not environ["PIP_TARGET"]
 
 
 def test_an_installed_program_of_1970_is_packed(
