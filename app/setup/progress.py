@@ -191,7 +191,8 @@ def open_running(console: str) -> bool:
 
 def is_running(args: Namespace) -> bool:
     """Open the console, as ``open_running`` does, at the port that the server is to have."""
-    return is_port_known(args) and open_running(f"http://localhost:{port_of(args)}/console/")
+    at = f"://localhost:{port_of(args)}/console/"
+    return is_port_known(args) and (open_running(f"http{at}") or open_running(f"https{at}"))
 
 
 def open_in_browser(url: str, environ: Mapping[str, str] = os.environ) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from app.server.tls import tls_generated
 from app.setup import flow, options, progress
 from app.setup.beside import beside
 from app.setup.commands import Log
@@ -288,17 +289,20 @@ def test_without_a_command_a_running_set_up_is_shown(
     assert opened == [f"http://localhost:{progress.USUAL_PORT}/console/"]
 
 
-@pytest.mark.parametrize("is_ours", [True, False])
+@pytest.mark.parametrize(
+    ("scheme", "is_ours"), [("http", True), ("https", True), ("http", False), ("https", False)]
+)
 def test_without_a_command_a_running_server_is_shown(
-    is_ours: bool, monkeypatch: pytest.MonkeyPatch, place: Place
+    scheme: str, is_ours: bool, monkeypatch: pytest.MonkeyPatch, place: Place, tmp_path: Path
 ) -> None:
     opened: list[str] = []
     monkeypatch.setattr(progress, "is_port_known", lambda args: True)
     monkeypatch.setattr(progress, "open_in_browser", lambda url: opened.append(url) is None)
-    with file_server() as server:
+    tls = tls_generated(tmp_path / "tls", ["localhost"]).context if scheme == "https" else None
+    with file_server(tls) as server:
         models = b'{"data": [{"owned_by": "reachy-voice"}]}'
         server.files["/v1/models"] = models if is_ours else b"<html>reachy-voice"
         monkeypatch.setattr(progress, "USUAL_PORT", int(server.url.rpartition(":")[2]))
         with nullcontext() if is_ours else pytest.raises(SetupError, match="cannot be used"):
             flow.serve(place, [], opens=True)
-    assert opened == [f"http://localhost:{progress.USUAL_PORT}/console/"] * is_ours
+    assert opened == [f"{scheme}://localhost:{progress.USUAL_PORT}/console/"] * is_ours

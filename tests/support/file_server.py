@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -38,7 +39,7 @@ class FileServer:
 
 
 @contextmanager
-def file_server() -> Iterator[FileServer]:
+def file_server(tls: ssl.SSLContext | None = None) -> Iterator[FileServer]:
     """Serve until the block ends."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -91,6 +92,8 @@ def file_server() -> Iterator[FileServer]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     state = FileServer(url=f"http://127.0.0.1:{server.server_address[1]}")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
