@@ -146,7 +146,9 @@ def recognise(prompt: str, name: str, arguments: Mapping[str, Any]) -> Syntax | 
 def _read_json(body: str) -> tuple[str, dict[str, Any]] | None:
     try:
         call = json.loads(body, strict=False)
-        arguments = call.get("arguments", call.get("parameters", {}))
+        if isinstance(inner := call.get("function"), dict):  # as OpenAI's APIs have it
+            call = inner
+        arguments = call.get("arguments", call.get("parameters")) or {}
         if isinstance(arguments, str):
             arguments = json.loads(arguments, strict=False)
         name = call.get("name")
