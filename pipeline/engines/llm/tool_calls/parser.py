@@ -27,7 +27,7 @@ Part = TextDelta | ToolCall
 _SEPARATORS = " \t\r\n;,"
 """Characters allowed between two calls."""
 _NEVER = "\0"
-"""Closes what follows the end of a turn: no model writes it."""
+"""No model writes it. Closes what follows the end of a turn."""
 _MOST_HELD = 50_000
 """Longest text held back while waiting for a call without marks to end, in characters."""
 _MOST_AT_ONCE = 4096
@@ -261,7 +261,7 @@ class CallParser:
         if end is None:
             return False
         if self._data.whole:
-            self._take(self._spelling.read(self._buffer[:end]), parts)
+            self._take(self._spelling.read(self._buffer[:end].lstrip("[ \r\n\t")), parts)
         else:
             log.warning("Ignoring a malformed tool call")
         self._buffer = self._buffer[end:]
@@ -269,7 +269,13 @@ class CallParser:
         return True
 
     def _closing(self) -> bool:
-        """Look for the closing mark, or the next call, as a model may forget the mark."""
+        """Look for the closing mark, or the next call, as a model may forget the mark, or write
+        several calls between two marks."""
+        rest = self._buffer.lstrip(_SEPARATORS)
+        if rest.startswith("{") and self._syntax.values == "json":
+            self._buffer = rest
+            self._enter_call(self._syntax)
+            return True
         close = self._syntax.close.strip()
         at = self._buffer.find(close)
         begins = self._buffer.find(self._syntax.marker)
@@ -279,7 +285,8 @@ class CallParser:
             return True
         if at < 0:
             longest = max(len(close), len(self._syntax.marker))
-            self._buffer = self._buffer[-longest:]
+            # Only what comes first may be another call.
+            self._buffer = rest and _NEVER + rest[1 - longest :]
             return False
         self._buffer = self._buffer[at + len(close) :]
         self._state = "speech"
