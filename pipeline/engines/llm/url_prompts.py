@@ -247,7 +247,6 @@ class ReplyParser:
             HERMES,
             request.callable,
             bare=may_call,
-            anywhere=request.forced,
             thought_end=thought_end,
         )
         self._calls: list[ToolCall] = []

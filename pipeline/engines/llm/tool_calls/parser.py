@@ -52,19 +52,16 @@ class CallParser:
         tools: Sequence[Tool],
         *,
         bare: bool = True,
-        anywhere: bool = False,
         thought_end: str = "",
     ) -> None:
-        """With ``bare``, a call may lack its marks at the start of an answer, or after another call
-        (``pipeline.engines.llm.tool_calls.bare``). Such text is held back while it may be a call;
-        if it turns out not to be, it becomes speech, unchanged. With ``anywhere``, it may also
-        follow words, as in an unmarked syntax. ``thought_end`` is set if the answer begins inside a
-        thought, which this mark closes."""
+        """With ``bare``, a call may lack its marks (``pipeline.engines.llm.tool_calls.bare``). Such
+        text is held back while it may be a call, at the start of an answer and after another call
+        with the list or fence around it; if it turns out not to be, it becomes speech, unchanged.
+        ``thought_end`` is set if the answer begins inside a thought, which this mark closes."""
         self._syntax = syntax
         self._schemas: Mapping[str, Mapping[str, Any]] = {t.name: t.parameters for t in tools}
         self._may_be_bare = bare
-        braces = ["{"] if bare and (anywhere or syntax.unmarked) else []
-        marks = [syntax.marker, *syntax.other_markers, *braces]
+        marks = [syntax.marker, *syntax.other_markers, *["{"] * bare]
         self._mark = re.compile("|".join(map(re.escape, marks)))
         self._beginnings = frozenset(m[:n] for m in marks for n in range(1, len(m)))
         self._longest = max(map(len, self._beginnings))
