@@ -87,8 +87,8 @@ class Sampling:
     min_p: float = 0.05
     repeat_penalty: float = 1.1
     dry_multiplier: float = 0.0
-    """Above 0, phrases of the assistant's earlier answers become less likely; only engines that
-    pick tokens themselves can do that."""
+    """Above 0, phrases that the assistant has said become less likely; only engines that pick
+    tokens themselves can do that."""
     seed: int | None = None
     max_tokens: int | None = None
     """``None``: up to the end of the context."""

@@ -144,7 +144,7 @@ class Sampler:
             repeat = sampling.repeat_penalty
             arguments = self._model.vocab_tokens, _PENALTY_TOKENS, repeat, 0.0, 0.0
             links.append(api.llama_sampler_init_penalties(*arguments))
-        if penalties and sampling.dry_multiplier and self._answers:
+        if penalties and sampling.dry_multiplier:
             links.append(self._dry())
         if sampling.temperature <= 0:
             links.append(api.llama_sampler_init_greedy())

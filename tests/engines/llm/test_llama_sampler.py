@@ -53,16 +53,16 @@ def test_sampling_follows_its_seed(model: Model) -> None:
     assert pick(temperature=0) == logits.argmax(axis=1).tolist()
 
 
-def test_phrases_of_earlier_answers_are_penalised_unless_they_are_short(model: Model) -> None:
+def test_phrases_said_before_are_penalised_unless_they_are_short(model: Model) -> None:
     answer = model.tokenize("One two three four five six seven eight nine.", special=False)
     said = "".join(model.piece(token).decode() for token in answer)
     (other,) = model.tokenize(" other", special=False)
 
-    def written(*answers: str, multiplier: float = 1) -> list[int | None]:
+    def written(*answers: str, multiplier: float = 1, times: int = 1) -> list[int | None]:
         """The tokens picked when the old answer is always slightly likelier than another word."""
         how = Sampling(temperature=0, repeat_penalty=1, dry_multiplier=multiplier)
         sampler, found = Sampler(model, how, answers), []
-        for token in answer:
+        for token in answer * times:
             logits = np.zeros(model.vocab_tokens, dtype=np.float32)
             logits[token], logits[other] = 5.5, 5.0
             found.append(sampler.sample(logits))
@@ -72,6 +72,7 @@ def test_phrases_of_earlier_answers_are_penalised_unless_they_are_short(model: M
     assert written(said)[:6] == answer[:6], "names and facts may come back"
     assert other in written(said)
     assert other in written("Nothing.", said, "Well.")
+    assert other in written(times=2), "in the first answer"
 
 
 def test_repetition_is_penalised_but_not_under_a_grammar(model: Model) -> None:
