@@ -16,7 +16,7 @@ from pipeline.engines.contract import ToolCall
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, in_words
 from pipeline.engines.llm.template_messages import Capabilities
 from pipeline.engines.llm.tool_calls.parser import CallParser, Part
-from pipeline.engines.llm.tool_calls.schema_check import fits
+from pipeline.engines.llm.tool_calls.schema_check import fitted
 from pipeline.engines.llm.tool_calls.syntax import HERMES
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
 
@@ -294,12 +294,13 @@ class ReplyParser:
             arguments = json.loads(whole.strip() or "{}", strict=False) or {}
             if isinstance(arguments, str):  # encoded twice
                 arguments = json.loads(arguments, strict=False)
-            text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+            meant = fitted(arguments, tool.parameters) if isinstance(arguments, dict) else None
+            text = json.dumps(meant, ensure_ascii=False, allow_nan=False)
             text.encode()
         except (ValueError, RecursionError):
             log.warning("Ignoring a malformed call of %s", raw.name)
             return None
-        if not isinstance(arguments, dict) or not fits(arguments, tool.parameters):
+        if meant is None:
             log.warning("Ignoring a call of %s whose arguments do not fit its schema", raw.name)
             return None
         return ToolCall(tool.name, text)

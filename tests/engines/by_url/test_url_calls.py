@@ -126,9 +126,9 @@ async def test_marks_of_other_models_are_not_spoken(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", ['{"steps": 3}', json.dumps('{"steps": 3}'), ' {"steps": 3}\n']
+    "arguments", ['{"steps": 3}', json.dumps('{"steps": 3}'), ' {"steps": 3}\n', '{"steps": "3"}']
 )
-def test_arguments_may_be_encoded_twice(arguments: str) -> None:
+def test_arguments_may_be_written_as_text(arguments: str) -> None:
     parser = ReplyParser(UrlRequest("", LLAMA_SERVER, [], [DANCE, NOD]))
     calls = [RawCall("1", "dance", arguments), RawCall("2", "nod", "null")]
     assert list(parser.finish(calls)) == [DANCED, NODDED]

@@ -16,7 +16,7 @@ import pytest
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.sampler import Sampler
 from pipeline.engines.llm.tool_calls.grammar import CallGrammars
-from pipeline.engines.llm.tool_calls.schema_check import fits
+from pipeline.engines.llm.tool_calls.schema_check import fits, fitted
 from pipeline.engines.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, Syntax
 from pipeline.engines.llm.vocabulary import Vocabulary
 from pipeline.messages import Sampling, Tool
@@ -345,3 +345,29 @@ def test_no_schema_stops_the_engine(model: Model, name: str) -> None:
 )
 def test_fits_checks_a_value_against_its_schema(value: Any, schema: Any, expected: bool) -> None:
     assert fits(value, schema) == expected
+
+
+TURN = {
+    "type": "object",
+    "properties": {"degrees": {"type": "number"}, "fast": {"type": "boolean"}, "why": NAME},
+    "required": ["degrees"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ({"degrees": "30", "fast": "True", "why": None}, {"degrees": 30, "fast": True}),
+        ({"degrees": 30, "why": "5"}, {"degrees": 30, "why": "5"}),
+        ({"degrees": "30", "why": "5"}, {"degrees": 30, "why": "5"}),
+        ({"degrees": "thirty"}, None),
+        ({"degrees": "NaN"}, None),
+        ({"degrees": None}, None),
+        ({"degrees": "30", "slow": True}, None),
+    ],
+)
+def test_arguments_are_taken_as_small_models_mean_them(
+    written: dict[str, Any], meant: dict[str, Any] | None
+) -> None:
+    assert fitted(written, TURN) == meant

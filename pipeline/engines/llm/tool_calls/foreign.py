@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pipeline.engines.llm.tool_calls.call_data import CallData
-from pipeline.engines.llm.tool_calls.schema_check import fits
+from pipeline.engines.llm.tool_calls.schema_check import properties, typed
 from pipeline.engines.llm.tool_calls.syntax import BARE
 
 LIST, FUNCTION, PYTHON = "[TOOL_CALLS]", "<function=", "<|tool_call_start|>"
@@ -24,7 +24,7 @@ _END = re.compile(r"</function>|</tool_call>")
 _PARAMETER = re.compile(
     r"<parameter=(?P<key>[^>]+)>\n?(?P<text>.*?)\n?(?=</parameter>|<parameter=|\Z)", re.DOTALL
 )
-_PYTHON = {"True": "true", "False": "false", "None": "null"}
+_WORDS = {"true": True, "false": False, "null": None}
 _PYTHON_PART = re.compile(
     r"""(?P<text>(['"])(?:\\.|(?!\2).)*+\2)|(?P<begun>['"])|[\[({]|[\])}]""", re.DOTALL
 )
@@ -74,19 +74,8 @@ def _read(text: str, schemas: Mapping[str, Any]) -> Read:
             return None
     if data and not data.startswith("<parameter="):
         return None
-    types = schemas.get(name, {}).get("properties")
-    types, found = types if isinstance(types, Mapping) else {}, _PARAMETER.finditer(data)
-    return name, {one["key"]: _value(one["text"], types.get(one["key"], {})) for one in found}
-
-
-def _value(text: str, schema: Any) -> Any:
-    """A parameter's text as its schema wants it."""
-    if not fits(text, schema):
-        try:
-            return json.loads(_PYTHON.get(text, text))
-        except (ValueError, RecursionError):
-            pass
-    return text
+    types, found = properties(schemas.get(name)), _PARAMETER.finditer(data)
+    return name, {one["key"]: typed(one["text"], types.get(one["key"], {})) for one in found}
 
 
 def _end_of_list(text: str) -> int | None:
@@ -122,6 +111,6 @@ def _python_call(call: ast.expr) -> Read:
 
 
 def _constant(value: ast.expr) -> Any:
-    if isinstance(value, ast.Name) and value.id in _PYTHON.values():
-        return json.loads(value.id)
+    if isinstance(value, ast.Name) and value.id in _WORDS:
+        return _WORDS[value.id]
     return ast.literal_eval(value)

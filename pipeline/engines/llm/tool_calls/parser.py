@@ -16,7 +16,7 @@ from pipeline.engines.contract import TextDelta, ToolCall
 from pipeline.engines.llm.tool_calls import foreign
 from pipeline.engines.llm.tool_calls.bare import BareCall, may_open, opens
 from pipeline.engines.llm.tool_calls.call_data import CallData
-from pipeline.engines.llm.tool_calls.schema_check import fits
+from pipeline.engines.llm.tool_calls.schema_check import fitted
 from pipeline.engines.llm.tool_calls.syntax import BLOCKS, ENDS, THOUGHTS, Syntax
 from pipeline.messages import Tool
 
@@ -377,8 +377,9 @@ class CallParser:
         name, arguments = read
         if name not in self._schemas:
             return "there is no such tool"
-        text = _json(arguments)
-        if text is None or not fits(arguments, self._schemas[name]):
+        meant = fitted(arguments, self._schemas[name])
+        text = None if meant is None else _json(meant)
+        if text is None:
             return f"its arguments do not fit the schema of {name}"
         return ToolCall(name, text)
 

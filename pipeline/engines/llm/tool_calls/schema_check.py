@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -16,12 +17,39 @@ _DRAFTS = (
 """Tools rarely name their schema draft, so the first draft that accepts the schema is used."""
 _PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000)
 """A pattern that exceeds this limit does not match."""
+_PYTHON = {"True": "true", "False": "false", "None": "null"}
 
 
 def fits(value: Any, schema: Any) -> bool:
     """Whether ``value`` is valid. Anything fits a schema that cannot be used (``why_unusable``)."""
     check, _ = _compile(_text(schema))
     return check is None or check.is_valid(value)
+
+
+def fitted(arguments: Mapping[str, Any], schema: Any) -> Mapping[str, Any] | None:
+    """A call's arguments as they fit, or ``None``. Small models write "30" for a number, and null
+    for what they leave out."""
+    if fits(arguments, schema):
+        return arguments
+    types = properties(schema)
+    meant = {key: typed(each, types.get(key, {})) for key, each in arguments.items()}
+    meant = {key: each for key, each in meant.items() if each is not None}
+    return meant if fits(meant, schema) else None
+
+
+def properties(schema: Any) -> Mapping[str, Any]:
+    found = schema.get("properties") if isinstance(schema, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def typed(value: Any, schema: Any) -> Any:
+    """What a text says, if ``schema`` wants something else than text."""
+    if isinstance(value, str) and not fits(value, schema):
+        try:
+            return json.loads(_PYTHON.get(value, value))
+        except (ValueError, RecursionError):
+            pass
+    return value
 
 
 def why_unusable(schema: Any) -> str:
