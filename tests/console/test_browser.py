@@ -182,7 +182,7 @@ async def write(page: Page, words: str) -> None:
 # --- every page --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("width", [1200, 360])
+@pytest.mark.parametrize("width", [1200, 768, 360])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_every_page_is_accessible(
     owned: Served, tmp_path: Path, width: int, scheme: str
@@ -203,6 +203,8 @@ async def test_every_page_is_accessible(
                 await expect(compass).to_be_visible()
                 memory = visit.page.get_by_label(re.compile("^Memory: [0-9]+ MiB of"))
                 await expect(memory).to_be_visible()
+                cores = visit.page.get_by_label(re.compile("^Busy cores: [0-9.]+ of"))
+                await expect(cores).to_be_visible()
             found = await Axe().run(visit.page)
             assert found.violations_count == 0, found.generate_report()
             sideways = "document.documentElement.scrollWidth - innerWidth"
@@ -999,7 +1001,7 @@ async def test_another_microphone_is_used_once_the_chosen_one_has_gone(
 WIDER = "([name, width]) => document.querySelector(name).getBBox().width > width"
 
 
-async def test_sound_moves_the_ring(staged: Served, tmp_path: Path) -> None:
+async def test_sound_moves_the_ring_and_the_head(staged: Served, tmp_path: Path) -> None:
     said = np.tile(recording("goforward").pcm, 3)
     async with browsing(tmp_path, said) as visit:
         page = visit.page
@@ -1007,6 +1009,9 @@ async def test_sound_moves_the_ring(staged: Served, tmp_path: Path) -> None:
         await page.get_by_role("button", name="Start talking").click()
         await expect(page.get_by_role("img", name="Reachy: listening")).to_be_visible()
         await page.wait_for_function(WIDER, arg=[".being .ring", 2 * 84 + 8])
+        await page.get_by_role("button", name="Mute the microphone").click()
+        await write(page, "Are you there?")
+        await page.wait_for_function(WIDER, arg=[".being .head", 2 * 62 + 8])
 
 
 async def test_whose_voice_was_heard_is_shown(serving: Serve, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from app.settings.load import DEFAULT, load_settings
 from pipeline.engines.llm import llama_model
 from pipeline.engines.llm.llama_context import LlamaContext
 from pipeline.engines.llm.llama_cpp import _shape
@@ -70,6 +71,13 @@ def test_merged_or_not_an_adapter_changes_the_model_alike(
     assert np.abs(beside - plain).mean() > 5 * np.abs(beside - merged).mean()
     slow = logits(base, adapter, requantize=False)
     assert np.abs(slow - plain).mean() > 5 * np.abs(slow - beside).mean()
+
+
+def test_the_shipped_adapter_costs_no_speed(base: Path) -> None:
+    options = load_settings(DEFAULT).settings.llm
+    assert isinstance(options, LlamaCppOptions)
+    assert options.adapters
+    assert not Model(base, options).adapters, "it is merged"
 
 
 def test_without_room_for_a_copy_the_weights_are_used_as_they_are(
