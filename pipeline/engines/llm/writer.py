@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import codecs
+import json
 import logging
 from collections.abc import Sequence
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from pipeline.engines.contract import FinishReason, TextDelta, ToolCall
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.sampler import Sampler
+from pipeline.engines.llm.template_messages import call_data
 from pipeline.engines.llm.tool_calls.gemma import QUOTE
 from pipeline.engines.llm.tool_calls.grammar import CallGrammars
 from pipeline.engines.llm.tool_calls.parser import CallParser, Part
@@ -23,6 +26,9 @@ log = logging.getLogger("reachy_voice.llm")
 _CALL_TOKENS = 512
 """A call that has begun may exceed the answer's limit by this many tokens."""
 _MOST_CALLS = 16
+_MOST_SAME_CALLS = 2
+"""How often one call may be made, with the same arguments, before the user speaks again. Asked to
+speak about its call, a small model makes it again, and clients ask after each call."""
 _MOST_ATTEMPTS = 3
 """Attempts at a call that does not fit its schema."""
 _MOST_IDLE_TOKENS = 8
@@ -59,6 +65,10 @@ class Writer:
         self._one_call = choice.kind == "named" or not choice.parallel
         answers = [each.content for each in request.messages if each.role == "assistant"]
         self._sampler = Sampler(model, sampling, answers)
+        since = takewhile(lambda each: each.role != "user", reversed(request.messages))
+        self._made = [call_data(call)["function"] for each in since for call in each.tool_calls]
+        """Calls since the user spoke."""
+        self._has_words = False
         self._parser = CallParser(
             self._syntax,
             self._tools,
@@ -218,15 +228,17 @@ class Writer:
                 self.finish_reason = "stop"
                 break
             if isinstance(part, ToolCall):
-                if part in self._calls:  # a repeating model does not stop by itself
+                # A repeating model does not stop by itself.
+                if part in self._calls or self._is_enough(part):
                     self.finish_reason = "stop"
                     break
                 self._calls.append(part)
                 self._attempts = 0
                 if self._one_call or len(self._calls) >= _MOST_CALLS:
                     self.finish_reason = "stop"
-            elif self._stops:
-                self._text += part.text
+            else:
+                self._has_words = True
+                self._text += part.text if self._stops else ""
                 if self._at_stop:
                     self.finish_reason = "stop"
             result.append(part)
@@ -234,6 +246,11 @@ class Writer:
             if self.finish_reason:
                 break
         return result
+
+    def _is_enough(self, call: ToolCall) -> bool:
+        """Whether the words before this call are the answer, as it has been made often enough."""
+        same = {"name": call.name, "arguments": json.loads(call.arguments)}
+        return self._has_words and self._made.count(same) >= _MOST_SAME_CALLS
 
     def _bind(self, tools: Sequence[Tool], *, bare: bool = False) -> None:
         self._attempts += 1

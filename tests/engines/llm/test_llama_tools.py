@@ -323,6 +323,29 @@ def test_a_call_that_is_written_again_is_the_end(engine: LlamaCpp, begin: str, s
     assert (found, end.reason) == ([ToolCall("stop", "{}")], "stop")
 
 
+@pytest.mark.parametrize(
+    ("times", "words", "last", "called"),
+    [
+        (1, "Again!", (), True),
+        (2, "Again!", (), False),
+        (2, "", (), True),
+        (2, "Again!", (Message("user", "Stop again."),), True),
+    ],
+)
+def test_the_same_call_is_made_twice_at_most(
+    engine: LlamaCpp, says: Says, times: int, words: str, last: tuple[Message, ...], called: bool
+) -> None:
+    """Clients ask for an answer after each call."""
+    says(f'{words}<tool_call>\n{{"name": "stop"}}</tool_call>')
+    call = {"id": "call_1", "function": {"name": "stop", "arguments": "{}"}}
+    made = [Message("assistant", "", (call,)), Message("tool", "ok", tool_call_id="call_1")]
+    sampling = Sampling(seed=1, max_tokens=60)
+    steps = replies(engine.open(), [*LEFT, *made * times, *last], tools=[STOP], sampling=sampling)
+    found = told(steps)
+    assert calls(found) == [ToolCall("stop", "{}")] * called
+    assert joined(found)[0] == words
+
+
 def test_a_required_call_may_lack_its_marks(
     engine: LlamaCpp, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
