@@ -147,6 +147,7 @@ def test_reading_can_pause_where_a_call_begins() -> None:
 def test_a_possible_start_of_a_call_is_suspected() -> None:
     parser = CallParser(HERMES, TOOLS)
     assert parser.suspects("<"), "before the first word"
+    assert parser.suspects("So.\n<"), "in a new line"
     assert not parser.suspects("So <")
     assert parser.suspects("So <t")
     assert parser.suspects("<tool_call>")

@@ -151,14 +151,15 @@ class CallParser:
         return parts
 
     def suspects(self, text: str) -> bool:
-        """Whether ``text`` would begin a call, or two or more characters of a mark; where no words
-        came before, one."""
+        """Whether ``text`` would begin a call, or two or more characters of a mark; before the
+        first word and in a new line, one."""
         if self._state not in ("speech", "object"):
             return False
         probe = copy.copy(self)
         probe._bare, probe._closers = copy.deepcopy(self._bare), [*self._closers]
         probe.feed(text, pause=True)
-        waits = probe._state in ("speech", "object") and len(probe._buffer) > probe.has_spoken
+        is_line = probe.has_spoken and "\n" not in probe._space
+        waits = probe._state in ("speech", "object") and len(probe._buffer) > is_line
         return probe.in_call or waits or probe._state == "foreign"
 
     # --- states
