@@ -61,6 +61,18 @@ def count(parts: Sequence[Part]) -> int:
     return sum(isinstance(part, ToolCall) for part in parts)
 
 
+@pytest.mark.parametrize(
+    ("words", "name", "called"), [("Well.\n", "sing", 0), ("Well.\n", "act", 1), ("", "sing", 1)]
+)
+def test_no_other_tool_stands_in_for_one_that_is_not_there(
+    model: Model, words: str, name: str, called: int
+) -> None:
+    parts, _ = written(model, f"{words}<tool_call>", name, choice=ToolChoice(parallel=False))
+    assert count(parts) == called
+    said = "".join(each.text for each in parts if isinstance(each, TextDelta))
+    assert said.startswith(words.strip())
+
+
 def test_control_tokens_are_not_text_of_a_call(model: Model) -> None:
     text = {"type": "string", "minLength": 12, "maxLength": 20}
     schema = {"type": "object", "properties": {"a": text}, "required": ["a"]}
