@@ -223,7 +223,7 @@ APART = 7
 @pytest.fixture(scope="module")
 def engine(weights: Callable[[str], Path]) -> LlamaCpp:
     """An engine whose context is too small for the dialogue, so its history is shortened."""
-    return build(LlamaCppOptions(threads=1, context_tokens=1536), weights(MODEL))
+    return build(LlamaCppOptions(threads=1, context_tokens=1664), weights(MODEL))
 
 
 def asked(turns: Sequence[Turn]) -> list[Turn]:
