@@ -127,8 +127,10 @@ class Keywords:
 
 
 def keywords_of(context: SessionContext) -> Keywords:
-    """The client's keywords, and those of the settings."""
-    return Keywords((*context.config.keywords, *context.settings.words), context.lexicon)
+    """The client's keywords, those of the settings, and the people whose voices are known."""
+    people = (person.name for person in context.stages.people)
+    words = (*context.config.keywords, *context.settings.words, *people)
+    return Keywords(words, context.lexicon)
 
 
 @lru_cache(8)

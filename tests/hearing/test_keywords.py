@@ -11,7 +11,7 @@ import pytest
 from pipeline.hearing import tuning
 from pipeline.hearing.keywords import Keywords
 from pipeline.settings import SessionSettings, lexicon_of
-from reachy_voice.testing import ScriptedStt, in_virtual_time
+from reachy_voice.testing import ScriptedSpeaker, ScriptedStt, in_virtual_time, people
 from reachy_voice.testing.words import LEXICONS
 from tests.support.protocol_client import DEFAULTS
 from tests.support.wired import Cast, wired
@@ -127,24 +127,30 @@ PUT = "Is Joaquin there, Reachy?"
 
 
 @pytest.mark.parametrize(
-    ("transcription", "words", "text"),
+    ("transcription", "words", "known", "text"),
     [
-        ({"keywords": ["Reachy", "Joaquin"]}, (), PUT),
-        ({"keywords": ["Joaquin"]}, ("Reachy",), PUT),
-        ({}, ("Reachy", "Joaquin"), PUT),
-        ({"keywords": None}, (), HEARD),
-        ({"keywords": []}, (), HEARD),
+        ({"keywords": ["Reachy", "Joaquin"]}, (), {}, PUT),
+        ({"keywords": ["Joaquin"]}, ("Reachy",), {}, PUT),
+        ({}, ("Reachy", "Joaquin"), {}, PUT),
+        ({}, ("Reachy",), {"Joaquin": 20_000}, PUT),
+        ({"keywords": None}, (), {}, HEARD),
+        ({"keywords": []}, (), {}, HEARD),
     ],
 )
 @pytest.mark.parametrize("answers", [True, False])
 @in_virtual_time
 async def test_a_session_corrects_partial_and_final_texts(
-    transcription: dict[str, Any], words: Sequence[str], text: str, answers: bool
+    transcription: dict[str, Any],
+    words: Sequence[str],
+    known: dict[str, int],
+    text: str,
+    answers: bool,
 ) -> None:
     stt = ScriptedStt(texts=(HEARD,), partials=[HEARD] * 3)
+    cast = Cast(stt=stt, people=people(**known), speaker=ScriptedSpeaker())
     settings = SessionSettings(words=tuple(words))
     defaults = replace(DEFAULTS, transcription=not answers)
-    async with wired(Cast(stt=stt), defaults=defaults, settings=settings) as client:
+    async with wired(cast, defaults=defaults, settings=settings) as client:
         asked = {"model": "any", "delay": "low", **transcription}
         kind = "realtime" if answers else "transcription"
         session = {"type": kind, "audio": {"input": {"transcription": asked}}}
