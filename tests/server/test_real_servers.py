@@ -45,6 +45,7 @@ from tests.support.real_servers import (
 from tests.support.recordings import recording
 from tests.support.scripted_server import Talk
 from tests.support.url_engines import HELLO, answer, running, told
+from tests.support.watched_log import watched_log
 
 pytestmark = [
     pytest.mark.engines,
@@ -199,10 +200,12 @@ async def test_a_voice_lost_in_mid_answer_costs_that_answer(
 ) -> None:
     async with AsyncExitStack() as stack:
         log = stack.enter_context(told())
+        apology = stack.enter_context(watched_log("reachy_voice.tts"))
         brain = await stack.enter_async_context(llama_server(cache))
         voice = await stack.enter_async_context(audio_server())
         ours = served(cache, brain, audio, ENDLESS, "llm.word_judge=null", f"tts.url={voice.url}")
         talk = await stack.enter_async_context(talking(await stack.enter_async_context(ours)))
+        await apology.until("the voice takes")  # then it is kept
         await begin(talk, 1000)
         await voice.program.kill()
         await apologised(talk)
