@@ -44,11 +44,11 @@ class ToolOrigin:
     server: str
     name: str
     shown: bool = True
-    """Whether the client is told of calls."""
+    """Whether the client sees calls."""
     read_only: bool = False
     """Whether the tool changes nothing."""
     offered: bool = True
-    """Whether the model is told of it; otherwise only a rule calls it
+    """Whether the model is offered it; otherwise only a rule calls it
     (``pipeline.speaking.rules``)."""
 
 

@@ -30,7 +30,7 @@ async def callers(address: str, port: int, timeout_s: float) -> Mapping[str, Kno
     key = await asyncio.to_thread(key_for, f"http://{LOOPBACK}:{port}", os.environ)
     start = "reachy-voice serve" if is_loopback(address) else "reachy-voice serve --lan"
     place = f"{in_url(address)}:{port}"
-    for host in (LOOPBACK, address):  # where nothing listens, nobody waits for the key
+    for host in (LOOPBACK, address):  # no key is sent where nothing listens
         try:
             known = read_callers(json.loads(await _get(f"{in_url(host)}:{port}", key, timeout_s)))
         except (httpx.ConnectError, httpx.ConnectTimeout):

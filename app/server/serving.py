@@ -329,7 +329,7 @@ def _own_tls(settings: Settings, environ: Mapping[str, str]) -> ServerTls:
 
 def lan_addresses() -> list[str]:
     """Addresses at which other machines may reach this one, likeliest first."""
-    route = source_address("192.0.2.1")  # nobody's: the interface that leads out
+    route = source_address("192.0.2.1")  # a documentation address: only the way out matters
     found = [route] if route else []
     try:
         infos = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)

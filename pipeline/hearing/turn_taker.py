@@ -47,7 +47,7 @@ class TurnResume:
     """The voice had faded, but the scores never fell, as when the mouth is closed for a
     consonant."""
     others_to: int = 0
-    """Up to this sample only others spoke in the pause; 0: nobody did."""
+    """In the pause, only others spoke up to this sample; 0: there was no other speech."""
 
 
 @dataclass(frozen=True, slots=True)

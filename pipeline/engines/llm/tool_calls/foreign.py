@@ -95,22 +95,22 @@ def _end_of_list(text: str) -> int | None:
 
 def _read_python(text: str) -> Sequence[Read]:
     try:
-        calls = ast.parse(text.strip(), mode="eval").body
+        calls = _JsonWords().visit(ast.parse(text.strip(), mode="eval")).body
         return [_python_call(call) for call in calls.elts] if isinstance(calls, ast.List) else []
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
         return [None]
 
 
 def _python_call(call: ast.expr) -> Read:
-    """Raises ``ValueError`` if an argument is no constant."""
+    """Raises ``ValueError`` or ``TypeError`` if an argument is no constant that JSON knows."""
     if not isinstance(call, ast.Call) or call.args:
         return None
-    return ast.unparse(call.func), {
-        argument.arg: _constant(argument.value) for argument in call.keywords if argument.arg
-    }
+    constants = {each.arg: ast.literal_eval(each.value) for each in call.keywords if each.arg}
+    return ast.unparse(call.func), json.loads(json.dumps(constants))
 
 
-def _constant(value: ast.expr) -> Any:
-    if isinstance(value, ast.Name) and value.id in _WORDS:
-        return _WORDS[value.id]
-    return ast.literal_eval(value)
+class _JsonWords(ast.NodeTransformer):
+    """Replaces the names ``true``, ``false`` and ``null`` by their values."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(_WORDS[node.id]) if node.id in _WORDS else node
