@@ -53,6 +53,23 @@ def fetched(url: str) -> Any:
     return json.loads(body) if url.endswith(".json") else body
 
 
+class Watcher(threading.Thread):
+    """A browser that reads the state until it shows a failure."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state: dict[str, Any] = {}
+
+    def open(self, url: str) -> bool:
+        self.url = url
+        self.start()
+        return True
+
+    def run(self) -> None:
+        while not self.state.get("failure"):
+            self.state = fetched(f"{self.url}progress.json")
+
+
 def test_it_shows_each_step_as_it_is(place: Place) -> None:
     seen = []
     args = on_a_free_port()
@@ -143,51 +160,37 @@ def test_a_question_and_a_failure_are_on_the_page(
     monkeypatch: pytest.MonkeyPatch, place: Place
 ) -> None:
     """The page is served until a browser has seen the failure."""
-    states: list[dict[str, Any]] = []
-
-    def browse(url: str) -> bool:
-        def look() -> None:
-            while not (states and states[-1]["failure"]):
-                states.append(fetched(f"{url}progress.json"))
-
-        threading.Thread(target=look).start()
-        return True
+    browser = Watcher()
 
     def confirm(fetches: object) -> bool:
         assert fetched(f"{url_of(args)}progress.json")["asks"]
         return False
 
-    monkeypatch.setattr(progress, "open_in_browser", browse)
+    monkeypatch.setattr(progress, "open_in_browser", browser.open)
     monkeypatch.setattr(flow.plan, "confirm", confirm)
     step = Step("first", "First", lambda: "inputs", lambda log: None)
     args = on_a_free_port()
     with pytest.raises(SetupError), progress_page(place, args, opens=True):
         flow.set_up(place, [step])
-    assert "you answered no" in states[-1]["failure"]
-    assert not states[-1]["asks"]
+    browser.join()
+    assert "you answered no" in browser.state["failure"]
+    assert not browser.state["asks"]
 
 
 def test_a_full_disk_is_on_the_page(monkeypatch: pytest.MonkeyPatch, place: Place) -> None:
-    shown: list[str] = []
+    browser = Watcher()
     args = on_a_free_port()
-
-    def browse(url: str) -> bool:
-        def look() -> None:
-            while not (shown and shown[-1]):
-                shown.append(fetched(f"{url}progress.json")["failure"])
-
-        threading.Thread(target=look).start()
-        return True
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(progress, "open_in_browser", browse)
+    monkeypatch.setattr(progress, "open_in_browser", browser.open)
     monkeypatch.setattr(SetupProgress, "_write", full)
     step = Step("first", "First", lambda: "inputs", lambda log: None)
     with pytest.raises(OSError, match="No space left"), progress_page(place, args, opens=True):
         flow.set_up(place, [step])
-    assert "No space left" in shown[-1]
+    browser.join()
+    assert "No space left" in browser.state["failure"]
 
 
 def test_it_ends_when_set_up_fails(place: Place) -> None:
