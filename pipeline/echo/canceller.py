@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.audio import Pcm, to_float
+from pipeline.echo import tuning
 from pipeline.echo.drift import LEAST_LAG, MOST_LAG, Drift, PlayedSound
 from pipeline.echo.gate import BANDS, EchoGate
 from pipeline.echo.kalman import (
@@ -27,19 +28,8 @@ from pipeline.echo.kalman import (
     Spectra,
 )
 from pipeline.echo.slip import SlipFinder
-from pipeline.echo.tuning import (
-    CANCELLER_ANEW_BLOCKS,
-    CANCELLER_LOUDER,
-    CANCELLER_MOST,
-    CANCELLER_NO_DOUBT,
-    CANCELLER_REALIGNED_MS,
-    CANCELLER_SURE,
-    DRIFT_MEASURED_BLOCKS,
-    DRIFT_MOST_PPM,
-    SILENT_PEAK,
-)
 
-_REALIGNED_BLOCKS = CANCELLER_REALIGNED_MS // 10
+_REALIGNED_BLOCKS = tuning.CANCELLER_REALIGNED_MS // 10
 _IDLE_BLOCKS = PARTITIONS + 3
 """The filter's length, the resampler's buffer, and one block of overlap."""
 _LEAST_POWER = 1e-8
@@ -102,7 +92,7 @@ class EchoCanceller:
     @property
     def works(self) -> bool:
         """Whether it has removed most of the microphone's power in the last second or so."""
-        return self._slips.explained > CANCELLER_MOST
+        return self._slips.explained > tuning.CANCELLER_MOST
 
     @property
     def echo_at_samples(self) -> float | None:
@@ -141,7 +131,7 @@ class EchoCanceller:
         elif self._slips.lost:
             self._begin_anew()
         self._follow_drift(sound, residual)
-        if float(residual @ residual) > CANCELLER_LOUDER * float(sound @ sound):
+        if float(residual @ residual) > tuning.CANCELLER_LOUDER * float(sound @ sound):
             # The expected echo is absent, for example because a client has stopped playing.
             # Subtracting it would add it.
             residual = sound
@@ -184,7 +174,7 @@ class EchoCanceller:
         """Start from an earlier session's state. Raises ``ValueError`` for an invalid state."""
         if state.weights.shape != (BRANCHES, PARTITIONS, BINS) or len(state.leakage_db) != BANDS:
             raise ValueError("the state does not fit this version's filters")
-        if not LEAST_LAG <= state.lag_samples <= MOST_LAG or abs(state.ppm) > DRIFT_MOST_PPM:
+        if not LEAST_LAG <= state.lag_samples <= MOST_LAG or abs(state.ppm) > tuning.DRIFT_MOST_PPM:
             raise ValueError("the state's clocks are out of range")
         if not (np.isfinite(state.weights).all() and np.isfinite(state.leakage_db).all()):
             raise ValueError("the state is not finite")
@@ -209,7 +199,7 @@ class EchoCanceller:
             self._played.skip()
         self._keep_in_reach()
         post_filtered = self._gate.pass_through(to_float(microphone))
-        return EchoFree(microphone, _to_pcm(post_filtered), CANCELLER_NO_DOUBT, True)
+        return EchoFree(microphone, _to_pcm(post_filtered), tuning.CANCELLER_NO_DOUBT, True)
 
     def _switched_off(self, microphone: Pcm, sound: Samples) -> EchoFree:
         """Learn nothing: a muted microphone does not hear the room."""
@@ -224,15 +214,17 @@ class EchoCanceller:
         self._residual_power += float(residual @ residual)
         self._power += float(sound @ sound)
         self._blocks += 1
-        if self._blocks % DRIFT_MEASURED_BLOCKS:
+        if self._blocks % tuning.DRIFT_MEASURED_BLOCKS:
             return
         weights = self._filter.weights
         sure = (
-            self._power > _LEAST_POWER * DRIFT_MEASURED_BLOCKS * BLOCK
-            and self._residual_power < CANCELLER_SURE * self._power
+            self._power > _LEAST_POWER * tuning.DRIFT_MEASURED_BLOCKS * BLOCK
+            and self._residual_power < tuning.CANCELLER_SURE * self._power
         )
         more = self._drift.look(weights, sure)
-        self._played.ppm = float(np.clip(self._played.ppm + more, -DRIFT_MOST_PPM, DRIFT_MOST_PPM))
+        self._played.ppm = float(
+            np.clip(self._played.ppm + more, -tuning.DRIFT_MOST_PPM, tuning.DRIFT_MOST_PPM)
+        )
         self._residual_power = self._power = 0.0
         self._weights_before.append(weights)
 
@@ -264,7 +256,7 @@ class EchoCanceller:
         self._drift.forget()
         self._weights_before.clear()
         self._gate.learn_again()
-        self._gate.close(CANCELLER_ANEW_BLOCKS)
+        self._gate.close(tuning.CANCELLER_ANEW_BLOCKS)
 
     def _move(self, by: int) -> None:
         """The echo comes ``by`` samples later."""
@@ -280,7 +272,7 @@ class EchoCanceller:
 
 
 def _silent(pcm: Pcm) -> bool:
-    return bool(pcm.max() <= SILENT_PEAK and pcm.min() >= -SILENT_PEAK)
+    return bool(pcm.max() <= tuning.SILENT_PEAK and pcm.min() >= -tuning.SILENT_PEAK)
 
 
 def _to_pcm(samples: Samples) -> Pcm:

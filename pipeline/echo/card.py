@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from pipeline.audio import EMPTY, Pcm
+from pipeline.echo import tuning
 from pipeline.echo.path import EchoPath, EchoWindow, Playback, Reference
-from pipeline.echo.tuning import SILENT_PEAK
 
 
 class CardReference(Reference):
@@ -33,7 +33,7 @@ class CardReference(Reference):
         """Fill with silence where nothing was reported."""
         count = end - self._past.end
         piece, self._ahead = self._ahead[:count], self._ahead[count:]
-        loud = np.flatnonzero((piece > SILENT_PEAK) | (piece < -SILENT_PEAK))
+        loud = np.flatnonzero((piece > tuning.SILENT_PEAK) | (piece < -tuning.SILENT_PEAK))
         if len(loud):
             self.last_sound = self._past.end + int(loud[-1]) + 1
         silence = np.zeros(count - len(piece), np.int16)

@@ -14,16 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio import LISTEN_RATE, AudioHistory, Pcm, to_float
-from pipeline.echo.tuning import (
-    DELAY_AUDIBLE_DBFS,
-    DELAY_COMPARED_S,
-    DELAY_CONFIDENT,
-    DELAY_CONFIDENT_S,
-    DELAY_HIGH_HZ,
-    DELAY_LEAST_SOUND_S,
-    DELAY_LOW_HZ,
-    DELAY_SMEARED,
-)
+from pipeline.echo import tuning
 
 Sound = NDArray[np.float32]
 
@@ -36,7 +27,7 @@ class DelayFinder:
 
     def __init__(self) -> None:
         self._most = MOST_DELAY_SAMPLES
-        self._compared_samples = round(DELAY_COMPARED_S * LISTEN_RATE)
+        self._compared_samples = round(tuning.DELAY_COMPARED_S * LISTEN_RATE)
         self._sent = AudioHistory(self._compared_samples + self._most)
         self._heard = AudioHistory(self._compared_samples)
 
@@ -55,21 +46,21 @@ class DelayFinder:
         heard = to_float(self._heard.read(self._heard.start, self._heard.end))
         sent = to_float(self._sent.read(self._sent.start, self._sent.end))
         sound_s = _sound_s(sent)
-        if sound_s < DELAY_LEAST_SOUND_S or not heard.any():
+        if sound_s < tuning.DELAY_LEAST_SOUND_S or not heard.any():
             return None
-        confident = max(DELAY_CONFIDENT, DELAY_CONFIDENT_S / sound_s)
+        confident = max(tuning.DELAY_CONFIDENT, tuning.DELAY_CONFIDENT_S / sound_s)
         yield
         # Both end at the same sample; sent begins up to 1.5 s earlier.
         values = np.square((yield from _phase_correlation(sent, heard))[: self._most + 1])
         # Two clocks smear the peak.
-        power = np.convolve(values, np.ones(DELAY_SMEARED, np.float32), "same")
+        power = np.convolve(values, np.ones(tuning.DELAY_SMEARED, np.float32), "same")
         highest, usual = float(power.max()), float(np.median(power))
         if float(np.sqrt(highest / (usual + 1e-20))) < confident:
             return None
         # The first peak is the delay, even if a reflection is a little stronger.
         least = max(0.5 * highest, confident**2 * usual)
-        first = max(0, int(np.flatnonzero(power >= least)[0]) - DELAY_SMEARED // 2)
-        return first + int(values[first : first + 2 * DELAY_SMEARED].argmax())
+        first = max(0, int(np.flatnonzero(power >= least)[0]) - tuning.DELAY_SMEARED // 2)
+        return first + int(values[first : first + 2 * tuning.DELAY_SMEARED].argmax())
 
 
 def _phase_correlation(sent: Sound, heard: Sound) -> Generator[None, None, Sound]:
@@ -85,7 +76,9 @@ def _phase_correlation(sent: Sound, heard: Sound) -> Generator[None, None, Sound
     cross = now_spectrum * np.fft.rfft(late).conj()
     yield
     magnitude = np.abs(cross)
-    low, high = (round(hz * size / LISTEN_RATE) for hz in (DELAY_LOW_HZ, DELAY_HIGH_HZ))
+    low, high = (
+        round(hz * size / LISTEN_RATE) for hz in (tuning.DELAY_LOW_HZ, tuning.DELAY_HIGH_HZ)
+    )
     weights = np.zeros(len(cross), np.float32)
     weights[low:high] = 1 / (magnitude[low:high] + 1e-9 * magnitude.max() + 1e-20)
     cross *= weights
@@ -99,4 +92,6 @@ def _sound_s(samples: Sound) -> float:
     """Seconds of sound above -60 dBFS."""
     whole = len(samples) // _FRAME
     power = np.square(samples[: whole * _FRAME]).reshape(whole, _FRAME).mean(axis=1)
-    return int(np.count_nonzero(power > 10 ** (DELAY_AUDIBLE_DBFS / 10))) * _FRAME / LISTEN_RATE
+    return (
+        int(np.count_nonzero(power > 10 ** (tuning.DELAY_AUDIBLE_DBFS / 10))) * _FRAME / LISTEN_RATE
+    )

@@ -10,24 +10,19 @@ from __future__ import annotations
 
 from math import log
 
-from pipeline.echo.tuning import (
-    DETECTOR_LEAST_LLR,
-    DETECTOR_NEVER_SURE,
-    DETECTOR_SURE_LLR,
-    DETECTOR_THRESHOLD,
-)
+from pipeline.echo import tuning
 
 
 def near_end(residual_score: float, post_filtered_score: float, llr: float) -> bool:
     """Whether one window of 32 ms has near-end speech. Speech scores (0 to 1) of the residual and
     of the post-filtered residual, and the likelihood ratio (0 to 15) of the block that ended with
     them."""
-    if llr <= DETECTOR_LEAST_LLR:
+    if llr <= tuning.DETECTOR_LEAST_LLR:
         return False
-    louder = min(llr, DETECTOR_SURE_LLR) - DETECTOR_LEAST_LLR
+    louder = min(llr, tuning.DETECTOR_SURE_LLR) - tuning.DETECTOR_LEAST_LLR
     odds = _log_odds(post_filtered_score) + 0.5 * _log_odds(residual_score)
-    return odds + 0.5 * louder > DETECTOR_THRESHOLD
+    return odds + 0.5 * louder > tuning.DETECTOR_THRESHOLD
 
 
 def _log_odds(score: float) -> float:
-    return log((score + DETECTOR_NEVER_SURE) / (1 + DETECTOR_NEVER_SURE - score))
+    return log((score + tuning.DETECTOR_NEVER_SURE) / (1 + tuning.DETECTOR_NEVER_SURE - score))

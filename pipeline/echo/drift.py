@@ -8,13 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pipeline.echo import tuning
 from pipeline.echo.kalman import BLOCK, FRAME, Reals, Samples, Spectra
-from pipeline.echo.tuning import (
-    DRIFT_GAINS,
-    DRIFT_LATER_GAIN,
-    DRIFT_MEASURED_BLOCKS,
-    DRIFT_MOST_STEP,
-)
 
 _TAPS = 32
 _PHASES = 256
@@ -133,11 +128,14 @@ class Drift:
             return 0.0
         cross = np.einsum("pf,pf->f", now, before.conj())
         step = slope(cross)
-        if abs(step) > DRIFT_MOST_STEP:
+        if abs(step) > tuning.DRIFT_MOST_STEP:
             return 0.0
         self._looks += 1
-        gain = next((gain for until, gain in DRIFT_GAINS if self._looks <= until), DRIFT_LATER_GAIN)
-        return gain * step / (DRIFT_MEASURED_BLOCKS * BLOCK) * 1e6
+        gain = next(
+            (gain for until, gain in tuning.DRIFT_GAINS if self._looks <= until),
+            tuning.DRIFT_LATER_GAIN,
+        )
+        return gain * step / (tuning.DRIFT_MEASURED_BLOCKS * BLOCK) * 1e6
 
     def forget(self) -> None:
         """Start over: the filter was replaced."""

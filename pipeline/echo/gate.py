@@ -12,26 +12,8 @@ from collections import deque
 
 import numpy as np
 
+from pipeline.echo import tuning
 from pipeline.echo.kalman import BINS, BLOCK, FRAME, Reals, Samples, Spectra
-from pipeline.echo.tuning import (
-    GATE_AUDIBLE,
-    GATE_CORRECTION_SMOOTHING,
-    GATE_ECHO_DECAY,
-    GATE_HIGH_HZ,
-    GATE_IDLE_EVERY,
-    GATE_LEARNING_BLOCKS,
-    GATE_LEARNING_DOWN_DB,
-    GATE_LEARNING_UP_DB,
-    GATE_LEAST_GAIN,
-    GATE_LOW_HZ,
-    GATE_MEAN_BLOCKS,
-    GATE_NOISE_DOWN_DB,
-    GATE_NOISE_FACTOR,
-    GATE_NOISE_UP_DB,
-    GATE_OVER,
-    GATE_RESIDUAL_SMOOTHING,
-    GATE_STEP_DB,
-)
 
 BANDS = 20
 _RATE = 16_000
@@ -41,10 +23,10 @@ def _powers(*steps_db: float) -> Reals:
     return np.array([10 ** (step_db / 10) for step_db in steps_db], np.float32)
 
 
-_LEARNING_STEPS = _powers(0, -GATE_LEARNING_DOWN_DB, GATE_LEARNING_UP_DB)
-_STEPS = _powers(0, -GATE_STEP_DB, GATE_STEP_DB)
+_LEARNING_STEPS = _powers(0, -tuning.GATE_LEARNING_DOWN_DB, tuning.GATE_LEARNING_UP_DB)
+_STEPS = _powers(0, -tuning.GATE_STEP_DB, tuning.GATE_STEP_DB)
 """Factors for a band without echo, with less residual than expected, with more."""
-_NOISE_STEPS = _powers(-GATE_NOISE_DOWN_DB, GATE_NOISE_UP_DB)
+_NOISE_STEPS = _powers(-tuning.GATE_NOISE_DOWN_DB, tuning.GATE_NOISE_UP_DB)
 _MOST_LLR = 15.0
 _SILENCE = 1e-9
 """Power that counts as silence in a band: about one step of a sample."""
@@ -56,7 +38,9 @@ def _mel_bands() -> Reals:
     def mel(hz: float) -> float:
         return 2595 * float(np.log10(1 + hz / 700))
 
-    edges = 700 * (10 ** (np.linspace(mel(GATE_LOW_HZ), mel(GATE_HIGH_HZ), BANDS + 2) / 2595) - 1)
+    edges = 700 * (
+        10 ** (np.linspace(mel(tuning.GATE_LOW_HZ), mel(tuning.GATE_HIGH_HZ), BANDS + 2) / 2595) - 1
+    )
     hz = np.arange(BINS) * _RATE / FRAME
     rise = (hz - edges[:-2, np.newaxis]) / np.diff(edges)[:-1, np.newaxis]
     fall = (edges[2:, np.newaxis] - hz) / np.diff(edges)[1:, np.newaxis]
@@ -106,7 +90,9 @@ class EchoGate:
         self._leakage: Reals = np.ones(BANDS, np.float32)
         self._heard_blocks = 0
         self._tail: Samples = np.zeros(BLOCK, np.float32)
-        self._newest: deque[float] = deque([0.0] * GATE_MEAN_BLOCKS, maxlen=GATE_MEAN_BLOCKS)
+        self._newest: deque[float] = deque(
+            [0.0] * tuning.GATE_MEAN_BLOCKS, maxlen=tuning.GATE_MEAN_BLOCKS
+        )
         self._closed_blocks = 0
         self._idle_blocks = 0
 
@@ -121,10 +107,10 @@ class EchoGate:
         sound = self._correct(residual_spectra, echo_spectra)
         power = sound.real**2 + sound.imag**2
         floor = self._follow(_BANDS @ power, _BANDS @ (echo_spectra.real**2 + echo_spectra.imag**2))
-        expected = self._leakage * self._echo + np.float32(GATE_NOISE_FACTOR) * floor
+        expected = self._leakage * self._echo + np.float32(tuning.GATE_NOISE_FACTOR) * floor
         ratio = np.maximum(self._residual / expected, 1)
         each = np.minimum(ratio - 1 - np.log(ratio), _MOST_LLR)
-        gain = np.sqrt(np.maximum(1 - GATE_OVER / ratio, GATE_LEAST_GAIN**2))
+        gain = np.sqrt(np.maximum(1 - tuning.GATE_OVER / ratio, tuning.GATE_LEAST_GAIN**2))
         return self._filter(sound, gain), self._mean_llr(float(each.sum()) / BANDS)
 
     def pass_through(self, residual: Samples, learns: bool = True) -> Samples:
@@ -137,13 +123,13 @@ class EchoGate:
         if not learns:
             return before
         self._idle_blocks += 1
-        if self._idle_blocks % GATE_IDLE_EVERY == 0:
+        if self._idle_blocks % tuning.GATE_IDLE_EVERY == 0:
             self._frames[1] = 0
             self._echo[:] = self._echo_power[:] = 0
             self._cross[:] = 0
             spectra = self._spectra()[0]
             self._residual[:] = _BANDS @ (spectra.real**2 + spectra.imag**2)
-            self._follow_noise(GATE_IDLE_EVERY)
+            self._follow_noise(tuning.GATE_IDLE_EVERY)
         return before
 
     def close(self, blocks: int) -> None:
@@ -158,7 +144,7 @@ class EchoGate:
     def warm(self, leakage_db: Reals) -> None:
         """Start from an earlier session's leakage."""
         self._leakage = np.asarray(10 ** (leakage_db / 10), np.float32)
-        self._heard_blocks = GATE_LEARNING_BLOCKS
+        self._heard_blocks = tuning.GATE_LEARNING_BLOCKS
 
     def learn_again(self) -> None:
         """The filter was replaced: learn its leakage from scratch."""
@@ -173,7 +159,7 @@ class EchoGate:
 
     def _correct(self, residual: Spectra, echo: Spectra) -> Spectra:
         """Subtract what still correlates with the echo in each frequency."""
-        smoothing = np.float32(GATE_CORRECTION_SMOOTHING)
+        smoothing = np.float32(tuning.GATE_CORRECTION_SMOOTHING)
         conjugate = echo.conj()
         self._cross *= smoothing
         self._cross += (1 - smoothing) * (residual * conjugate)
@@ -184,13 +170,15 @@ class EchoGate:
 
     def _follow(self, residual: Reals, echo: Reals) -> Reals:
         """Update levels and leakage; return the noise floor."""
-        self._residual += np.float32(1 - GATE_RESIDUAL_SMOOTHING) * (residual - self._residual)
-        np.maximum(self._echo * np.float32(GATE_ECHO_DECAY), echo, out=self._echo)
+        self._residual += np.float32(1 - tuning.GATE_RESIDUAL_SMOOTHING) * (
+            residual - self._residual
+        )
+        np.maximum(self._echo * np.float32(tuning.GATE_ECHO_DECAY), echo, out=self._echo)
         floor = self._follow_noise(1)
-        audible = self._echo > np.float32(GATE_AUDIBLE) * floor
+        audible = self._echo > np.float32(tuning.GATE_AUDIBLE) * floor
         if not audible.any():
             return floor
-        steps = _LEARNING_STEPS if self._heard_blocks < GATE_LEARNING_BLOCKS else _STEPS
+        steps = _LEARNING_STEPS if self._heard_blocks < tuning.GATE_LEARNING_BLOCKS else _STEPS
         self._heard_blocks += 1
         more = self._residual > self._leakage * self._echo
         self._leakage *= steps[(more.view(np.int8) + 1) * audible]
@@ -217,4 +205,4 @@ class EchoGate:
             self._newest.append(0.0)
             return 0.0
         self._newest.append(llr)
-        return sum(self._newest) / GATE_MEAN_BLOCKS
+        return sum(self._newest) / tuning.GATE_MEAN_BLOCKS

@@ -11,15 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.echo.tuning import (
-    FILTER_COLD_VARIANCE,
-    FILTER_CONSTRAINED,
-    FILTER_CONSTRAINED_EVERY,
-    FILTER_CUBE_GAIN,
-    FILTER_NOISE_SMOOTHING,
-    FILTER_STAYS,
-    FILTER_WARM_VARIANCE,
-)
+from pipeline.echo import tuning
 
 Samples = NDArray[np.float32]
 """Mono samples, float32, shape ``(n,)``, 1.0 is full scale."""
@@ -62,7 +54,7 @@ class KalmanFilter:
     def __init__(self) -> None:
         shape = (BRANCHES, PARTITIONS, BINS)
         self._weights: Reals = np.zeros((2, *shape), np.float32)
-        self._variance: Reals = np.full(shape, FILTER_COLD_VARIANCE, np.float32)
+        self._variance: Reals = np.full(shape, tuning.FILTER_COLD_VARIANCE, np.float32)
         # Each spectrum is written twice, so that the newest 32 always lie side by side.
         self._spectra: Reals = np.zeros((2, BRANCHES, 2 * PARTITIONS, BINS), np.float32)
         self._power: Reals = np.zeros((BRANCHES, 2 * PARTITIONS, BINS), np.float32)
@@ -89,10 +81,9 @@ class KalmanFilter:
         error = microphone - echo
         if learns:
             self._learn(spectra, power, error)
-        if self._blocks % FILTER_CONSTRAINED_EVERY == 0:
-            self._constrain(
-                self._blocks // FILTER_CONSTRAINED_EVERY * FILTER_CONSTRAINED % PARTITIONS
-            )
+        turn, rest = divmod(self._blocks, tuning.FILTER_CONSTRAINED_EVERY)
+        if not rest:
+            self._constrain(turn * tuning.FILTER_CONSTRAINED % PARTITIONS)
         self._blocks += 1
         return error, echo
 
@@ -103,7 +94,7 @@ class KalmanFilter:
         branches[0] = reference
         np.multiply(reference, reference, out=branches[1])
         branches[1] *= reference
-        branches[1] *= np.float32(FILTER_CUBE_GAIN)
+        branches[1] *= np.float32(tuning.FILTER_CUBE_GAIN)
         spectra = branches @ _TO_SPECTRUM
         self._before += spectra * _SECOND
         self._newest = (self._newest - 1) % PARTITIONS
@@ -132,8 +123,8 @@ class KalmanFilter:
     def _learn(self, spectra: Reals, power: Reals, error: Samples) -> None:
         self._both[0] = error
         real, imaginary = ((self._both @ _TO_SPECTRUM)[0] * _SECOND).reshape(2, BINS)
-        self._noise *= np.float32(FILTER_NOISE_SMOOTHING)
-        self._noise += np.float32(1 - FILTER_NOISE_SMOOTHING) * (
+        self._noise *= np.float32(tuning.FILTER_NOISE_SMOOTHING)
+        self._noise += np.float32(1 - tuning.FILTER_NOISE_SMOOTHING) * (
             real * real + imaginary * imaginary
         )
         variance = np.multiply(self._variance, power, out=self._part[0])
@@ -149,22 +140,22 @@ class KalmanFilter:
         change += other
         change *= self._variance
         self._weights += change
-        self._weights *= np.float32(FILTER_STAYS)
+        self._weights *= np.float32(tuning.FILTER_STAYS)
         # variance = stays^2 * (1 - mu * power / 2) * variance + (1 - stays^2) * |weights|^2
-        stays = np.float32(FILTER_STAYS**2)
+        stays = np.float32(tuning.FILTER_STAYS**2)
         share *= -0.5 * stays
         variance *= share
         variance += stays
         self._variance *= variance
         np.multiply(self._weights, self._weights, out=change)
         growth = np.add(change[0], change[1], out=self._part[1])
-        growth *= np.float32(1 - FILTER_STAYS**2)
+        growth *= np.float32(1 - tuning.FILTER_STAYS**2)
         self._variance += growth
 
     def _constrain(self, first: int) -> None:
         """Clear the second half of some partitions; all have had their turn after 16 blocks."""
-        some = slice(first, first + FILTER_CONSTRAINED)
-        spectra = np.empty((BRANCHES, FILTER_CONSTRAINED, BINS), np.complex64)
+        some = slice(first, first + tuning.FILTER_CONSTRAINED)
+        spectra = np.empty((BRANCHES, tuning.FILTER_CONSTRAINED, BINS), np.complex64)
         spectra.real, spectra.imag = self._weights[:, :, some]
         response = np.fft.irfft(spectra, FRAME)
         response[..., BLOCK:] = 0
@@ -184,7 +175,7 @@ class KalmanFilter:
     def warm(self, weights: Spectra) -> None:
         """Start from an earlier session's weights."""
         self.replace(weights)
-        self._variance[:] = FILTER_WARM_VARIANCE
+        self._variance[:] = tuning.FILTER_WARM_VARIANCE
 
     def replace(self, weights: Spectra) -> None:
         """Take other weights; the variance stays."""
@@ -192,7 +183,7 @@ class KalmanFilter:
 
     def doubt(self) -> None:
         """Reset the variance, so that the filter learns quickly again."""
-        self._variance[:] = FILTER_COLD_VARIANCE
+        self._variance[:] = tuning.FILTER_COLD_VARIANCE
 
     def later(self) -> None:
         """The reference comes one block later from now on: drop the response's first block."""
@@ -209,7 +200,7 @@ class KalmanFilter:
     def refill(self, reference: Samples) -> None:
         """Replace the reference's history with its newest ``33 * 160`` samples."""
         blocks = reference.reshape(PARTITIONS + 1, BLOCK)
-        both = np.stack((blocks, np.float32(FILTER_CUBE_GAIN) * blocks**3), axis=1)
+        both = np.stack((blocks, np.float32(tuning.FILTER_CUBE_GAIN) * blocks**3), axis=1)
         self._newest = 0
         self._before = both[0] @ _TO_SPECTRUM
         for slot, branches in zip(reversed(range(PARTITIONS)), both[1:], strict=True):

@@ -19,18 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
-from pipeline.echo.tuning import (
-    LIKENESS_ECHO,
-    LIKENESS_ENOUGH_MS,
-    LIKENESS_FEWEST_MS,
-    LIKENESS_HIGH_HZ,
-    LIKENESS_LATER_LESS_PER_MS,
-    LIKENESS_LESS_PER_MS,
-    LIKENESS_LOW_HZ,
-    LIKENESS_MOST_PEAK,
-    LIKENESS_SMOOTHED_HZ,
-    LIKENESS_SURELY_ECHO,
-)
+from pipeline.echo import tuning
 
 LOOK_BACK_SAMPLES = LISTEN_RATE * 32 // 1000
 """A detector notices a sound later than it begins."""
@@ -52,14 +41,14 @@ class Likeness:
     @property
     def is_echo(self) -> bool | None:
         """``None``: the sound is too short to tell."""
-        if self.value >= LIKENESS_SURELY_ECHO:
+        if self.value >= tuning.LIKENESS_SURELY_ECHO:
             return True
         heard_ms = self.heard_samples * 1000 // LISTEN_RATE
-        more_ms = heard_ms - LIKENESS_ENOUGH_MS
+        more_ms = heard_ms - tuning.LIKENESS_ENOUGH_MS
         if more_ms >= 0:
-            return self.value >= LIKENESS_ECHO - LIKENESS_LATER_LESS_PER_MS * more_ms
-        unlike = self.value < LIKENESS_ECHO + LIKENESS_LESS_PER_MS * more_ms
-        return False if unlike and heard_ms >= LIKENESS_FEWEST_MS else None
+            return self.value >= tuning.LIKENESS_ECHO - tuning.LIKENESS_LATER_LESS_PER_MS * more_ms
+        unlike = self.value < tuning.LIKENESS_ECHO + tuning.LIKENESS_LESS_PER_MS * more_ms
+        return False if unlike and heard_ms >= tuning.LIKENESS_FEWEST_MS else None
 
 
 def compare(sent: Pcm, heard: Pcm) -> Likeness:
@@ -84,7 +73,7 @@ def compare(sent: Pcm, heard: Pcm) -> Likeness:
     least = 1e-3 * energy[-1] * count / len(sent)
     sent_energy = energy[begins + count] - energy[begins] + least
     # Assume that it fills the band: a sound in only a few bins would match anything.
-    heard_energy = 2 * (LIKENESS_HIGH_HZ - LIKENESS_LOW_HZ) / LISTEN_RATE
+    heard_energy = 2 * (tuning.LIKENESS_HIGH_HZ - tuning.LIKENESS_LOW_HZ) / LISTEN_RATE
     alike = alike / np.sqrt(sent_energy * heard_energy + 1e-20)
     best = int(alike.argmax())
     return Likeness(best, min(1.0, float(alike[best])), count)
@@ -95,14 +84,14 @@ def _whiten(samples: Sound, size: int) -> Sound:
     peaks."""
     spectrum = np.fft.rfft(samples, size)
     hz = LISTEN_RATE / size
-    reach = max(1, round(LIKENESS_SMOOTHED_HZ / hz / 2))
+    reach = max(1, round(tuning.LIKENESS_SMOOTHED_HZ / hz / 2))
     sums = np.concatenate(([0.0], np.cumsum(np.square(np.abs(spectrum)), dtype=np.float64)))
     places = np.arange(len(spectrum))
     first, last = np.maximum(places - reach, 0), np.minimum(places + reach + 1, len(spectrum))
     power = (sums[last] - sums[first]) / (last - first)
     spectrum /= np.sqrt(power + 1e-6 * power.max() + 1e-20).astype(np.float32)
-    spectrum[: round(LIKENESS_LOW_HZ / hz)] = 0
-    spectrum[round(LIKENESS_HIGH_HZ / hz) :] = 0
+    spectrum[: round(tuning.LIKENESS_LOW_HZ / hz)] = 0
+    spectrum[round(tuning.LIKENESS_HIGH_HZ / hz) :] = 0
     sound = np.fft.irfft(spectrum, size)
-    most = LIKENESS_MOST_PEAK * float(np.sqrt(np.square(sound[: len(samples)]).mean()))
+    most = tuning.LIKENESS_MOST_PEAK * float(np.sqrt(np.square(sound[: len(samples)]).mean()))
     return np.clip(sound, -most, most)

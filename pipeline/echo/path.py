@@ -19,18 +19,11 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from pipeline.audio import EMPTY, LISTEN_RATE, AudioFrame, AudioHistory, Framer, Pcm
+from pipeline.echo import tuning
 from pipeline.echo.canceller import REREAD_SAMPLES, EchoCanceller, EchoState
 from pipeline.echo.delay import MOST_DELAY_SAMPLES, DelayFinder
 from pipeline.echo.kalman import BLOCK
 from pipeline.echo.likeness import LOOK_BACK_SAMPLES, Likeness, compare
-from pipeline.echo.tuning import (
-    CANCELLER_NO_DOUBT,
-    PATH_LOOKS,
-    PATH_LOOKS_IN_VAIN,
-    PATH_NEVER_FOUND,
-    PATH_NOT_REMOVED,
-    PATH_UNFOUND,
-)
 
 EARLIER_SAMPLES = 40 * LISTEN_RATE // 1000
 """How long before the echo the canceller gets the reference: a player's delay varies from answer to
@@ -70,7 +63,7 @@ class EchoWindow:
     post_filtered: Pcm | None = None
     """The same with most of the residual echo removed, for a second VAD; ``None``: there can be no
     echo."""
-    llr: float = CANCELLER_NO_DOUBT
+    llr: float = tuning.CANCELLER_NO_DOUBT
     """How much louder its newest block is than echo and noise explain, 0 to 15."""
 
 
@@ -173,7 +166,7 @@ class EchoPath(Generic[R]):
         return "unknown" if is_echo is None else "echo" if is_echo else "speech"
 
     def _is_echo(self, onset: int) -> bool | None:
-        if self._canceller is None and self._unfound >= PATH_NEVER_FOUND:
+        if self._canceller is None and self._unfound >= tuning.PATH_NEVER_FOUND:
             return False
         if not self._reference.read(onset - MOST_DELAY_SAMPLES, onset).any():
             return False
@@ -187,7 +180,7 @@ class EchoPath(Generic[R]):
             return likeness.is_echo
         rest = self._likeness(self._residual.read(begin, self._residual.end), self._residual.end)
         has_moved = abs(self._later(self._canceller, likeness.delay_samples)) > _MOVED_SAMPLES
-        if not has_moved and rest.value < PATH_NOT_REMOVED * likeness.value:
+        if not has_moved and rest.value < tuning.PATH_NOT_REMOVED * likeness.value:
             return False
         if has_moved and rest.is_echo:
             # A search of the last seconds would find the echo where it was.
@@ -317,14 +310,14 @@ class EchoPath(Generic[R]):
     @property
     def _looked_enough(self) -> bool:
         if self._canceller is None:
-            return self._looks >= PATH_LOOKS_IN_VAIN
-        return self._looks >= PATH_LOOKS and not self._fails
+            return self._looks >= tuning.PATH_LOOKS_IN_VAIN
+        return self._looks >= tuning.PATH_LOOKS and not self._fails
 
     def _not_found(self) -> None:
         # A short answer may have been cut off by its own echo. Later in an answer, a speaker may
         # hide the echo for long.
-        self._unfound += self._sound_samples >= _LOOK_SAMPLES and self._looks <= PATH_LOOKS
-        if self._unfound >= PATH_UNFOUND and self._canceller:
+        self._unfound += self._sound_samples >= _LOOK_SAMPLES and self._looks <= tuning.PATH_LOOKS
+        if self._unfound >= tuning.PATH_UNFOUND and self._canceller:
             self._leave(self._canceller)
 
     def _found_at(self, delay: int, surely: bool = False) -> None:
@@ -356,10 +349,10 @@ class EchoPath(Generic[R]):
         later = self._later(canceller, delay)
         self._delay, self._slipped_samples = delay, canceller.slipped_samples
         if not surely:
-            sure = not canceller.works and (self._fails or self._looks <= PATH_LOOKS)
+            sure = not canceller.works and (self._fails or self._looks <= tuning.PATH_LOOKS)
             if abs(later) <= _FOUND_ELSEWHERE_SAMPLES or not sure:
                 return
-        self._looks = min(self._looks, PATH_LOOKS // 2)
+        self._looks = min(self._looks, tuning.PATH_LOOKS // 2)
         if self._memory:
             # The network differs from last time: what was learned since is wrong.
             self._begin(delay)

@@ -10,29 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from pipeline.echo import tuning
 from pipeline.echo.kalman import BLOCK, Samples
-from pipeline.echo.tuning import (
-    SLIP_AGREE,
-    SLIP_BETTER,
-    SLIP_COMPARED,
-    SLIP_DOUBT_BLOCKS,
-    SLIP_EXPLAINED,
-    SLIP_FAILING_BLOCKS,
-    SLIP_FAILS,
-    SLIP_LEARNT_BLOCKS,
-    SLIP_LEAST_SLIP,
-    SLIP_LONG,
-    SLIP_LOST,
-    SLIP_LOST_BLOCKS,
-    SLIP_MIDDLE,
-    SLIP_SAME,
-    SLIP_SHORT,
-    SLIP_WORKS,
-)
 
 FARTHEST = 480
 """Samples (30 ms) either way."""
-_HELD = SLIP_COMPARED + FARTHEST
+_HELD = tuning.SLIP_COMPARED + FARTHEST
 _SIZE = 2048
 _LEAST_POWER = 1e-7
 """Power of the expected echo (-70 dBFS) below which nothing can be concluded."""
@@ -70,35 +53,36 @@ class SlipFinder:
 
     @property
     def _fails(self) -> bool:
-        return self._residual > SLIP_FAILS * self._all
+        return self._residual > tuning.SLIP_FAILS * self._all
 
     @property
     def _works(self) -> bool:
-        learnt = self._loud_blocks > SLIP_LEARNT_BLOCKS
-        return learnt and self._long_residual < SLIP_WORKS * self._long_all
+        learnt = self._loud_blocks > tuning.SLIP_LEARNT_BLOCKS
+        return learnt and self._long_residual < tuning.SLIP_WORKS * self._long_all
 
     def _note(self, residual: float, all_power: float) -> None:
         self._loud_blocks += 1
-        self._residual += SLIP_SHORT * (residual - self._residual)
-        self._all += SLIP_SHORT * (all_power - self._all)
-        self._middle_residual += SLIP_MIDDLE * (residual - self._middle_residual)
-        self._middle_all += SLIP_MIDDLE * (all_power - self._middle_all)
-        if self._failing_blocks == 0 or self._failing_blocks > SLIP_FAILING_BLOCKS:
-            self._long_residual += SLIP_LONG * (residual - self._long_residual)
-            self._long_all += SLIP_LONG * (all_power - self._long_all)
+        self._residual += tuning.SLIP_SHORT * (residual - self._residual)
+        self._all += tuning.SLIP_SHORT * (all_power - self._all)
+        self._middle_residual += tuning.SLIP_MIDDLE * (residual - self._middle_residual)
+        self._middle_all += tuning.SLIP_MIDDLE * (all_power - self._middle_all)
+        if self._failing_blocks == 0 or self._failing_blocks > tuning.SLIP_FAILING_BLOCKS:
+            self._long_residual += tuning.SLIP_LONG * (residual - self._long_residual)
+            self._long_all += tuning.SLIP_LONG * (all_power - self._long_all)
 
     @property
     def doubts(self) -> bool:
         """Whether the filter should not learn from the next block."""
-        return 0 < self._failing_blocks <= SLIP_DOUBT_BLOCKS and self._works
+        return 0 < self._failing_blocks <= tuning.SLIP_DOUBT_BLOCKS and self._works
 
     @property
     def lost(self) -> bool:
         """Whether the filter makes the echo louder and must start over."""
         long_enough = (
-            self._failing_blocks > SLIP_LOST_BLOCKS and self._loud_blocks > SLIP_LEARNT_BLOCKS
+            self._failing_blocks > tuning.SLIP_LOST_BLOCKS
+            and self._loud_blocks > tuning.SLIP_LEARNT_BLOCKS
         )
-        return long_enough and self._middle_residual > SLIP_LOST * self._middle_all
+        return long_enough and self._middle_residual > tuning.SLIP_LOST * self._middle_all
 
     @property
     def explained(self) -> float:
@@ -122,9 +106,9 @@ class SlipFinder:
             self._candidate = (0, 0)
             return None
         before, times = self._candidate
-        times = times + 1 if abs(by - before) <= SLIP_SAME else 1
+        times = times + 1 if abs(by - before) <= tuning.SLIP_SAME else 1
         self._candidate = (by, times)
-        return by if times >= SLIP_AGREE else None
+        return by if times >= tuning.SLIP_AGREE else None
 
 
 def displacement(heard: Samples, expected: Samples) -> int | None:
@@ -138,7 +122,11 @@ def displacement(heard: Samples, expected: Samples) -> int | None:
     by, share = int(later.argmax()), float(later.max())
     if earlier.max() > share:
         by, share = -int(earlier.argmax()), float(earlier.max())
-    if abs(by) < SLIP_LEAST_SLIP or share < SLIP_EXPLAINED or share < float(later[0]) + SLIP_BETTER:
+    if (
+        abs(by) < tuning.SLIP_LEAST_SLIP
+        or share < tuning.SLIP_EXPLAINED
+        or share < float(later[0]) + tuning.SLIP_BETTER
+    ):
         return None
     return by
 
@@ -150,7 +138,7 @@ def _explained(fixed: Samples, moving: Samples, heard_moves: bool) -> Samples:
     spectrum = np.fft.rfft(moving, _SIZE) * np.fft.rfft(newest, _SIZE).conj()
     products = np.fft.irfft(spectrum, _SIZE)[: FARTHEST + 1][::-1]
     sums = np.concatenate((np.zeros(1), np.cumsum(np.square(moving, dtype=np.float64))))
-    moved_power = (sums[SLIP_COMPARED:] - sums[:-SLIP_COMPARED])[::-1]
+    moved_power = (sums[tuning.SLIP_COMPARED :] - sums[: -tuning.SLIP_COMPARED])[::-1]
     fixed_power = np.full(FARTHEST + 1, float(np.dot(newest, newest)))
     heard, echo = (moved_power, fixed_power) if heard_moves else (fixed_power, moved_power)
     share: Samples = ((2 * products - echo) / (heard + 1e-9)).astype(np.float32)

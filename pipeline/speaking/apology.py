@@ -17,7 +17,7 @@ from pipeline.audio import EMPTY, Pcm, Resampler
 from pipeline.engines.stages import TtsStage
 from pipeline.errors import ReachyVoiceError
 from pipeline.messages import SpeechRequest
-from pipeline.speaking.tuning import APOLOGY_KEPT_AFTER_S, APOLOGY_MOST_S, RAMP_SLOW
+from pipeline.speaking import tuning
 from pipeline.work import Cancelled, Priority, Work
 
 _MEASURED = "Hello there, this is how I sound."
@@ -31,7 +31,7 @@ async def notice(request: SpeechRequest, rate: int, tts: TtsStage, work: Work) -
     try:
         resampler = Resampler(tts.rate, rate)
         async with (
-            asyncio.timeout(APOLOGY_MOST_S),
+            asyncio.timeout(tuning.APOLOGY_MOST_S),
             aclosing(tts.synthesize(request, work)) as chunks,
         ):
             async for pcm in chunks:
@@ -91,7 +91,7 @@ class KeptSentences:
                 self.rtf = min(rtf, self.rtf or rtf)
         if self.rtf:
             log.info("the voice takes %.2f s for each second of speech", self.rtf)
-        if self.rtf > RAMP_SLOW:
+        if self.rtf > tuning.RAMP_SLOW:
             log.warning(
                 "the voice is slower than speech: answers begin late. "
                 "Put it on a GPU (tts.device), or choose a faster one (tts.engine)"
@@ -101,7 +101,7 @@ class KeptSentences:
         """The sentence as requested, or the stored one if that fails."""
         recording = self._recordings.get(request.text)
         try:
-            async with asyncio.timeout(APOLOGY_KEPT_AFTER_S if recording else None):
+            async with asyncio.timeout(tuning.APOLOGY_KEPT_AFTER_S if recording else None):
                 pieces = await self._synthesize(request, work)
         except (ReachyVoiceError, TimeoutError):
             if not recording:

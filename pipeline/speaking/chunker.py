@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.speaking.tuning import EARLY_LETTERS
+from pipeline.speaking import tuning
 from pipeline.spoken import speakable
 from pipeline.spoken.borders import Border, End, ends
 from pipeline.spoken.markup import LINE_START
@@ -98,7 +98,7 @@ class SpeechChunker:
         ``EARLY_LETTERS``), as early as possible. ``hurry``: do not wait for more text.
         """
         places = ends(self.buffer, self._before, closed=self._closed, language=self.language)
-        if longest_letters <= EARLY_LETTERS:
+        if longest_letters <= tuning.EARLY_LETTERS:
             best = _early(places)
         else:
             best = _best_fit(places, longest_letters, hurry=hurry)

@@ -22,25 +22,13 @@ from pipeline.engines.stages import TtsStage
 from pipeline.errors import EngineCrashed, EngineError
 from pipeline.events import FaultKind
 from pipeline.messages import SpeechRequest
+from pipeline.speaking import tuning
 from pipeline.speaking.chunker import Piece
 from pipeline.speaking.clause_queue import ClauseQueue
 from pipeline.speaking.clause_watch import ClauseWatch, Fault
 from pipeline.speaking.delivery import Clause, ReplyPlan
 from pipeline.speaking.ramp import Ramp, VoiceTiming
 from pipeline.speaking.text_ahead import TextAhead
-from pipeline.speaking.tuning import (
-    CLAUSE_LEAST_PATIENCE_S,
-    CLAUSE_MOST_LEFT_OUT,
-    CLAUSE_NEAR,
-    CLAUSE_SLOWER,
-    CLAUSE_SOUNDS_AHEAD,
-    CLAUSE_TAKES,
-    CLAUSE_WHOLE,
-    JOINT_KEPT_BEFORE_MS,
-    JOINT_MOST_BEFORE_MS,
-    JOINT_MOST_BEHIND_MS,
-    JOINT_QUIET,
-)
 from pipeline.spoken.borders import Border
 from pipeline.spoken.length import spoken_letters, word_ends
 from pipeline.work import Work
@@ -95,7 +83,7 @@ class ClauseSpeech:
         nothing usable.
         """
         while True:
-            await self._queue.until(CLAUSE_SOUNDS_AHEAD)
+            await self._queue.until(tuning.CLAUSE_SOUNDS_AHEAD)
             more = await self._text.ready(buffered_s, is_playing)
             async with self.pause:
                 for piece in self._text.take():
@@ -112,9 +100,9 @@ class ClauseSpeech:
     async def _say(self, piece: Piece, clause: Clause, tts: TtsStage) -> None:
         text, kept_s = piece.spoken, 0.0
         config = self._plan.config
-        for number in range(CLAUSE_TAKES):
+        for number in range(tuning.CLAUSE_TAKES):
             began_s = self._queue.made_s
-            last = number == CLAUSE_TAKES - 1
+            last = number == tuning.CLAUSE_TAKES - 1
             request = SpeechRequest(text, config.voice, config.speed, piece.language, number)
             watch = self._watch(text, tts.rate)
             try:
@@ -144,7 +132,7 @@ class ClauseSpeech:
                 raise EngineError("The voice does not answer in time")
         clause.left_out = not kept_s
         self._left_out_count += 1
-        if self._left_out_count >= CLAUSE_MOST_LEFT_OUT:
+        if self._left_out_count >= tuning.CLAUSE_MOST_LEFT_OUT:
             raise EngineError("The voice makes nothing that can be understood")
 
     # -- one take
@@ -209,7 +197,7 @@ class ClauseSpeech:
         is not waiting for it there is no limit, because more urgent work goes first."""
         letters = spoken_letters(text)
         usual_s = self._ramp.ready_s(letters) if first else self._ramp.work_s(letters) - work_s
-        self._patience_s = max(CLAUSE_LEAST_PATIENCE_S, CLAUSE_SLOWER * usual_s)
+        self._patience_s = max(tuning.CLAUSE_LEAST_PATIENCE_S, tuning.CLAUSE_SLOWER * usual_s)
         try:
             async with asyncio.timeout(None) as self._patience:
                 if self._faults is None:
@@ -249,12 +237,12 @@ def _keeps(kind: FaultKind, text: str, since_s: float, expected_s: float) -> boo
 def _rest_of(text: str, heard_s: float, expected_s: float) -> str:
     """The words of ``text`` that remain after ``heard_s`` of it were heard."""
     share = heard_s / expected_s if expected_s > 0 else 0.0
-    if share >= CLAUSE_WHOLE:
+    if share >= tuning.CLAUSE_WHOLE:
         return ""
     ends = word_ends(text)
     marks = [(abs(spoken - share), end) for end, spoken in ends if text[end - 1] in ".,;:!?…"]
     near = min((mark for mark in marks if mark[1] < len(text)), default=(1.0, 0))
-    if near[0] <= CLAUSE_NEAR < share:
+    if near[0] <= tuning.CLAUSE_NEAR < share:
         return text[near[1] :].lstrip()
     return text[max((end for end, spoken in ends if spoken <= share), default=0) :].lstrip()
 
@@ -267,9 +255,9 @@ class Joint:
     even in the middle of a sentence. Takes chunks of int16 mono at ``rate`` Hz."""
 
     def __init__(self, rate: int, border: Border) -> None:
-        self._kept_before = JOINT_KEPT_BEFORE_MS * rate // 1000
-        self._most_before = JOINT_MOST_BEFORE_MS * rate // 1000
-        most_ms = JOINT_MOST_BEHIND_MS.get(border)
+        self._kept_before = tuning.JOINT_KEPT_BEFORE_MS * rate // 1000
+        self._most_before = tuning.JOINT_MOST_BEFORE_MS * rate // 1000
+        most_ms = tuning.JOINT_MOST_BEHIND_MS.get(border)
         self._most_behind = None if most_ms is None else most_ms * rate // 1000
         self._begun = False
         self._before = EMPTY
@@ -307,4 +295,4 @@ class Joint:
 
 
 def _is_loud(pcm: Pcm) -> NDArray[np.bool_]:
-    return np.abs(pcm.astype(np.int32)) > JOINT_QUIET
+    return np.abs(pcm.astype(np.int32)) > tuning.JOINT_QUIET

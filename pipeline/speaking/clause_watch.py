@@ -18,28 +18,7 @@ from numpy.typing import NDArray
 
 from pipeline.audio import EMPTY, Pcm
 from pipeline.events import FaultKind
-from pipeline.speaking.tuning import (
-    WATCH_BANDS,
-    WATCH_CHECKED_EVERY,
-    WATCH_FLOOR_DB,
-    WATCH_HIGHEST_HZ,
-    WATCH_LIMIT_FACTOR,
-    WATCH_LIMIT_FACTOR_UNKNOWN,
-    WATCH_LIMIT_S,
-    WATCH_LOWEST_HZ,
-    WATCH_NOISY,
-    WATCH_NOISY_FRAMES,
-    WATCH_OWN_FACTOR,
-    WATCH_PAUSE_S,
-    WATCH_PERIODS,
-    WATCH_QUIET_DB,
-    WATCH_SAME,
-    WATCH_SAME_FRAMES,
-    WATCH_SMOOTHED,
-    WATCH_STEADY_DB,
-    WATCH_STEADY_FRAMES,
-    WATCH_USUAL_S_PER_LETTER,
-)
+from pipeline.speaking import tuning
 from pipeline.spoken.length import repeated_letters, spoken_letters
 
 Signal = NDArray[np.float32]
@@ -68,22 +47,22 @@ class ClauseWatch:
         ``measured``."""
         self._speaks = any(char.isalnum() for char in text)
         self.expected_s = spoken_letters(text) * s_per_letter
-        factor = WATCH_LIMIT_FACTOR if measured else WATCH_LIMIT_FACTOR_UNKNOWN
-        self._limit_frames = round((WATCH_LIMIT_S + factor * self.expected_s) * FRAMES_PER_S)
-        slow = max(1.0, s_per_letter / WATCH_USUAL_S_PER_LETTER)
-        self._pause_frames = round(WATCH_PAUSE_S * slow * FRAMES_PER_S)
-        own_s = repeated_letters(text) * s_per_letter * WATCH_OWN_FACTOR
-        self._same_frames = WATCH_SAME_FRAMES + round(own_s * FRAMES_PER_S)
+        factor = tuning.WATCH_LIMIT_FACTOR if measured else tuning.WATCH_LIMIT_FACTOR_UNKNOWN
+        self._limit_frames = round((tuning.WATCH_LIMIT_S + factor * self.expected_s) * FRAMES_PER_S)
+        slow = max(1.0, s_per_letter / tuning.WATCH_USUAL_S_PER_LETTER)
+        self._pause_frames = round(tuning.WATCH_PAUSE_S * slow * FRAMES_PER_S)
+        own_s = repeated_letters(text) * s_per_letter * tuning.WATCH_OWN_FACTOR
+        self._same_frames = tuning.WATCH_SAME_FRAMES + round(own_s * FRAMES_PER_S)
         self._hop = rate // FRAMES_PER_S
         self._spectrum = _spectrum(rate)
         self._pcm = EMPTY
         self._count = 0
-        self._shapes = np.zeros((256, WATCH_BANDS), np.float32)
+        self._shapes = np.zeros((256, tuning.WATCH_BANDS), np.float32)
         """Level of each band in each frame relative to the frame's mean, dB; grows. Loudness does
         not count: a list of short words has a rhythm, but is not a repetition."""
         self._audible = _Recent()
         self._silent = 0
-        self._alike = np.zeros(WATCH_PERIODS[1] - WATCH_PERIODS[0] + 1, np.int64)
+        self._alike = np.zeros(tuning.WATCH_PERIODS[1] - tuning.WATCH_PERIODS[0] + 1, np.int64)
         self.fault: Fault | None = None
 
     @property
@@ -122,7 +101,7 @@ class ClauseWatch:
     def _take(self, level_db: float, bands: Signal, flatness: float) -> Fault | None:
         self._shapes[self._count] = bands - bands.mean()
         self._count += 1
-        if level_db < WATCH_QUIET_DB:
+        if level_db < tuning.WATCH_QUIET_DB:
             self._silent += 1
         else:
             self._silent = 0
@@ -131,7 +110,7 @@ class ClauseWatch:
             return self._fault("silence", self._silent)
         if self._count > self._limit_frames:
             return self._fault("runaway", self._count - round(self.expected_s * FRAMES_PER_S))
-        if self._count % WATCH_CHECKED_EVERY:
+        if self._count % tuning.WATCH_CHECKED_EVERY:
             return None
         if since := self._audible.monotonous():
             return self._fault("gibberish", self._count - since)
@@ -145,20 +124,20 @@ class ClauseWatch:
 
     def _repetition_frames(self) -> int:
         """For how many frames the sound has matched itself one period earlier; 0: no repetition."""
-        shortest, longest = WATCH_PERIODS
-        last = min(longest, self._count - WATCH_SAME_FRAMES)
+        shortest, longest = tuning.WATCH_PERIODS
+        last = min(longest, self._count - tuning.WATCH_SAME_FRAMES)
         if last < shortest:
             return 0
-        now = self._shapes[self._count - WATCH_SAME_FRAMES : self._count]
-        past = self._shapes[self._count - WATCH_SAME_FRAMES - last : self._count - shortest]
-        alike = _correlations(now, past)[::-1] > WATCH_SAME
+        now = self._shapes[self._count - tuning.WATCH_SAME_FRAMES : self._count]
+        past = self._shapes[self._count - tuning.WATCH_SAME_FRAMES - last : self._count - shortest]
+        alike = _correlations(now, past)[::-1] > tuning.WATCH_SAME
         """For each period, shortest first."""
         runs = self._alike[: len(alike)]
-        runs[:] = np.where(alike, runs + WATCH_CHECKED_EVERY, 0)
+        runs[:] = np.where(alike, runs + tuning.WATCH_CHECKED_EVERY, 0)
         longest_run = int(runs.max())
         if not longest_run:
             return 0
-        frames = WATCH_SAME_FRAMES - WATCH_CHECKED_EVERY + longest_run
+        frames = tuning.WATCH_SAME_FRAMES - tuning.WATCH_CHECKED_EVERY + longest_run
         return frames if frames >= self._same_frames else 0
 
 
@@ -178,23 +157,25 @@ class _Recent:
         self._at.append(at)
         self._bands.append(bands)
         self._flatness.append(flatness)
-        if len(self._at) > WATCH_STEADY_FRAMES:
+        if len(self._at) > tuning.WATCH_STEADY_FRAMES:
             del self._at[0], self._bands[0], self._flatness[0]
 
     def monotonous(self) -> int:
         """Where a stretch of noise, or of unchanging sound, began; 0: there is none."""
-        if len(self._at) < WATCH_STEADY_FRAMES:
+        if len(self._at) < tuning.WATCH_STEADY_FRAMES:
             return 0
         noisy = [
-            at for at, flat in zip(self._at, self._flatness, strict=True) if flat > WATCH_NOISY
+            at
+            for at, flat in zip(self._at, self._flatness, strict=True)
+            if flat > tuning.WATCH_NOISY
         ]
-        if len(noisy) >= WATCH_NOISY_FRAMES:
+        if len(noisy) >= tuning.WATCH_NOISY_FRAMES:
             return noisy[0]
         shapes = np.stack(self._bands)
         shapes = shapes - shapes.mean(axis=1, keepdims=True)
-        smooth = _moving_sum(shapes, WATCH_SMOOTHED) / WATCH_SMOOTHED
+        smooth = _moving_sum(shapes, tuning.WATCH_SMOOTHED) / tuning.WATCH_SMOOTHED
         change_db = float(np.sqrt(smooth.var(axis=0).mean()))
-        return self._at[0] if change_db < WATCH_STEADY_DB else 0
+        return self._at[0] if change_db < tuning.WATCH_STEADY_DB else 0
 
 
 def _correlations(now: Signal, past: Signal) -> NDArray[np.float64]:
@@ -206,7 +187,7 @@ def _correlations(now: Signal, past: Signal) -> NDArray[np.float64]:
     squares = _moving_sum((past**2).sum(axis=1), size) - (sums**2).sum(axis=1) / size
     products = np.einsum("nbs,sb->n", views, now)
     power = float((now**2).sum())
-    least = size * WATCH_BANDS * 9.0  # 3 dB: all silence is alike
+    least = size * tuning.WATCH_BANDS * 9.0  # 3 dB: all silence is alike
     both = np.sqrt(np.maximum(squares, least) * max(power, least))
     result: NDArray[np.float64] = products / both
     return result
@@ -227,12 +208,17 @@ class _Spectrum:
         size = 2 * (rate // FRAMES_PER_S)
         self._window = np.hanning(size).astype(np.float32)
         hz = np.fft.rfftfreq(size, 1 / rate)
-        highest = min(WATCH_HIGHEST_HZ, 0.95 * rate / 2)
+        highest = min(tuning.WATCH_HIGHEST_HZ, 0.95 * rate / 2)
         edges = 700 * (
-            10 ** (np.linspace(_mel(WATCH_LOWEST_HZ), _mel(highest), WATCH_BANDS + 1) / 2595) - 1
+            10
+            ** (
+                np.linspace(_mel(tuning.WATCH_LOWEST_HZ), _mel(highest), tuning.WATCH_BANDS + 1)
+                / 2595
+            )
+            - 1
         )
-        self._to_bands = np.zeros((len(hz), WATCH_BANDS), np.float32)
-        for band in range(WATCH_BANDS):
+        self._to_bands = np.zeros((len(hz), tuning.WATCH_BANDS), np.float32)
+        for band in range(tuning.WATCH_BANDS):
             inside = (hz >= edges[band]) & (hz < edges[band + 1])
             self._to_bands[inside, band] = 1.0
         self._inside = (hz >= 300) & (hz <= min(5000, highest))
@@ -247,7 +233,7 @@ class _Spectrum:
         levels = 10 * np.log10(bands.sum(axis=1) + 1e-12)
         inside = power[:, self._inside] + 1e-14
         flatness = np.exp(np.log(inside).mean(axis=1)) / inside.mean(axis=1)
-        bands_db = 10 * np.log10(bands + 10 ** (WATCH_FLOOR_DB / 10))
+        bands_db = 10 * np.log10(bands + 10 ** (tuning.WATCH_FLOOR_DB / 10))
         return levels, bands_db.astype(np.float32), flatness
 
 

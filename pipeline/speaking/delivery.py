@@ -36,8 +36,8 @@ from pipeline.items import (
 )
 from pipeline.messages import Sampling
 from pipeline.settings import SessionSettings
+from pipeline.speaking import tuning
 from pipeline.speaking.playback import Lead, PlaybackClock
-from pipeline.speaking.tuning import FIRST_LEAD_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def plan_reply(
     config, settings = context.config.with_options(options), context.settings
     limit = config.max_output_tokens or settings.sampling.max_tokens
     is_spoken = config.modality == "audio" and options.in_conversation
-    lead_s, first_s = settings.lead_ms / 1000, FIRST_LEAD_S + jitter_s
+    lead_s, first_s = settings.lead_ms / 1000, tuning.FIRST_LEAD_S + jitter_s
     is_paced = config.interruptible and options.in_conversation
     return ReplyPlan(
         reply_id=context.new_id("resp"),

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterator
 
 from pipeline.audio import Pcm
+from pipeline.speaking import tuning
 from pipeline.speaking.clause_queue import ClauseQueue
 from pipeline.speaking.delivery import Clause
 from pipeline.speaking.response import Response
-from pipeline.speaking.tuning import FIRST_CHUNK_MS, FIRST_S
 
 
 class Pacer:
@@ -49,8 +49,8 @@ class Pacer:
         start = 0
         while start < len(pcm):
             chunk_ms = self._plan.settings.chunk_ms
-            if self._plan.lead and self._response.delivery.playback.sent_seconds < FIRST_S:
-                chunk_ms = min(chunk_ms, FIRST_CHUNK_MS)
+            if self._plan.lead and self._response.delivery.playback.sent_seconds < tuning.FIRST_S:
+                chunk_ms = min(chunk_ms, tuning.FIRST_CHUNK_MS)
             end = start + self._plan.config.output_format.rate * chunk_ms // 1000
             yield pcm[start:end]
             start = end

@@ -12,18 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.audio import Pcm
-from pipeline.speaking.tuning import (
-    RAMP_CAUTION,
-    RAMP_CHUNK_S,
-    RAMP_FORGETTING,
-    RAMP_KEEPS_UP,
-    RAMP_KEPT,
-    RAMP_MARGIN_S,
-    RAMP_MOST_S,
-    RAMP_PACES,
-    RAMP_SHORTEST_WAIT_S,
-    RAMP_TRUST_S,
-)
+from pipeline.speaking import tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +39,7 @@ class Ramp:
     def __init__(self) -> None:
         self._voice: object = None
         self._rtf = 0.0
-        self._timings: deque[VoiceTiming] = deque(maxlen=RAMP_KEPT)
+        self._timings: deque[VoiceTiming] = deque(maxlen=tuning.RAMP_KEPT)
         self._fixed_s = 0.0
         self._per_second = 0.0
         self.s_per_letter = 0.0
@@ -75,16 +64,18 @@ class Ramp:
     def ready_s(self, letters: int) -> float:
         """How long the first audio of a piece of this length may take, in seconds."""
         usual_s = self._fixed_s + self._per_second * letters * self.s_per_letter
-        return RAMP_CAUTION * usual_s + RAMP_MARGIN_S
+        return tuning.RAMP_CAUTION * usual_s + tuning.RAMP_MARGIN_S
 
     def reserve(self, letters: int) -> Reserve:
         """What to hold back of a piece of this length."""
         rtf = self._rtf
         if self._timings:
-            weights = [(RAMP_FORGETTING**n, s) for n, s in enumerate(reversed(self._timings))]
+            weights = [
+                (tuning.RAMP_FORGETTING**n, s) for n, s in enumerate(reversed(self._timings))
+            ]
             rtf = sum(w * s.work_s for w, s in weights) / sum(w * s.audio_s for w, s in weights)
-        share = 1 - RAMP_KEEPS_UP / rtf if rtf > RAMP_KEEPS_UP else 0.0
-        return Reserve(share * self.speech_s(letters) + (RAMP_CHUNK_S if rtf > 1 else 0.0))
+        share = 1 - tuning.RAMP_KEEPS_UP / rtf if rtf > tuning.RAMP_KEEPS_UP else 0.0
+        return Reserve(share * self.speech_s(letters) + (tuning.RAMP_CHUNK_S if rtf > 1 else 0.0))
 
     @property
     def measured(self) -> bool:
@@ -106,12 +97,12 @@ class Ramp:
 
         ``buffered_s``: audio that the listener has not heard yet.
         """
-        most = int(RAMP_MOST_S / self.s_per_letter)
+        most = int(tuning.RAMP_MOST_S / self.s_per_letter)
         if self.streams and buffered_s > 0:
             return most
         if self.ready_s(0) > buffered_s:
             return 0
-        per_letter = RAMP_CAUTION * self._per_second * self.s_per_letter
+        per_letter = tuning.RAMP_CAUTION * self._per_second * self.s_per_letter
         if per_letter <= 0:
             return most
         return min(most, int((buffered_s - self.ready_s(0)) / per_letter))
@@ -119,7 +110,7 @@ class Ramp:
     def patience_s(self, buffered_s: float, letters: int) -> float:
         """How long a piece can wait for more text before it must start; 0 if waiting is useless."""
         patience_s = buffered_s - self.ready_s(letters)
-        return patience_s if patience_s >= RAMP_SHORTEST_WAIT_S else 0.0
+        return patience_s if patience_s >= tuning.RAMP_SHORTEST_WAIT_S else 0.0
 
     @property
     def streams(self) -> bool:
@@ -132,12 +123,18 @@ class Ramp:
         past = list(self._timings) or list(_AT_FIRST)
         streams = self.streams
         points = [
-            (RAMP_FORGETTING ** (len(past) - 1 - n), s.audio_s, s.first_s if streams else s.work_s)
+            (
+                tuning.RAMP_FORGETTING ** (len(past) - 1 - n),
+                s.audio_s,
+                s.first_s if streams else s.work_s,
+            )
             for n, s in enumerate(past)
         ]
         per_letter = sum(s.audio_s for s in past) / sum(s.letters for s in past)
-        self.s_per_letter = min(max(per_letter, RAMP_PACES[0]), RAMP_PACES[1])
-        self._fixed_s, self._per_second = _line([*points, (RAMP_TRUST_S[1], 0.0, RAMP_TRUST_S[0])])
+        self.s_per_letter = min(max(per_letter, tuning.RAMP_PACES[0]), tuning.RAMP_PACES[1])
+        self._fixed_s, self._per_second = _line(
+            [*points, (tuning.RAMP_TRUST_S[1], 0.0, tuning.RAMP_TRUST_S[0])]
+        )
 
 
 class Reserve:

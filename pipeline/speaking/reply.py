@@ -21,6 +21,7 @@ from pipeline.engines.stages import ConversationStage, TtsStage
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
 from pipeline.events import CancelReason, ClauseFault, FaultKind, ReplyStatus
 from pipeline.messages import Message, SpeechRequest
+from pipeline.speaking import tuning
 from pipeline.speaking.apology import notice
 from pipeline.speaking.chunker import SpeechChunker
 from pipeline.speaking.clause_queue import ClauseQueue
@@ -31,7 +32,6 @@ from pipeline.speaking.pacing import Pacer
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.response import Response
 from pipeline.speaking.text_ahead import TextAhead
-from pipeline.speaking.tuning import ANTICIPATED_LETTERS, LONG_WAIT_S
 from pipeline.speaking.words import NOTHING_HEARD, ModelAnswer, Recital, Words
 from pipeline.spoken.language import language_of, language_of_talk
 from pipeline.spoken.length import spoken_letters
@@ -234,7 +234,7 @@ class Reply:
         """Whether it ends with a question that the listener has heard except for its last words."""
         message = self.response.heard_message
         rest = self.unsaid(message.text).strip() if message and self.words.complete else ""
-        return asks(rest) and spoken_letters(rest) <= ANTICIPATED_LETTERS
+        return asks(rest) and spoken_letters(rest) <= tuning.ANTICIPATED_LETTERS
 
     def unsaid(self, heard_text: str) -> str:
         """The rest of its text after ``heard_text``; if the model had not finished, up to the last
@@ -285,11 +285,11 @@ class Reply:
         return self._chunker.language or self._context.heard_language
 
     async def _pass_the_time(self) -> None:
-        late = self._now() + LONG_WAIT_S
+        late = self._now() + tuning.LONG_WAIT_S
         await self._gate.wait()
         after_ms = self.plan.settings.filler.after_ms
         bridges = bool(self.plan.filler) and self._stages.llm.may_load
-        if after_ms is not None and not (bridges and after_ms >= LONG_WAIT_S * 1000):
+        if after_ms is not None and not (bridges and after_ms >= tuning.LONG_WAIT_S * 1000):
             await self.words.pass_the_time(self.response.began_at + after_ms / 1000)
         if not bridges:
             return

@@ -9,8 +9,8 @@ from pipeline.commands import CancelResponse, CreateResponse
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import Chat, UnknownItem
 from pipeline.conversation.reply_prompts import Prompt, ReplyPrompts
+from pipeline.speaking import tuning
 from pipeline.speaking.replies import MAX_RUNNING, Replies
-from pipeline.speaking.tuning import NEARLY_HEARD_S
 
 
 class ReplyRequests:
@@ -65,7 +65,7 @@ class ReplyRequests:
         """Cancel a response. If it is over, the request crossed its end on the wire: the client
         plays no more of it."""
         if self._replies.is_over(command.response_id):
-            self._replies.stop_playing(command.response_id, NEARLY_HEARD_S)
+            self._replies.stop_playing(command.response_id, tuning.NEARLY_HEARD_S)
             return
         if not self._replies.cancel(command.response_id):
             text = "Cancellation failed: no active response found"

@@ -24,8 +24,8 @@ from pipeline.events import (
     Timeline,
 )
 from pipeline.items import MessageItem
+from pipeline.speaking import tuning
 from pipeline.speaking.delivery import Delivery, ReplyPlan
-from pipeline.speaking.tuning import NEARLY_HEARD_S
 from pipeline.speaking.words import Words
 
 
@@ -153,7 +153,7 @@ class Response:
     def audible_s(self) -> float:
         """Seconds that the listener has heard of it; 0 unless it is being heard and not about to
         end."""
-        is_played = self.unheard_s > NEARLY_HEARD_S and self.state != "cancelled"
+        is_played = self.unheard_s > tuning.NEARLY_HEARD_S and self.state != "cancelled"
         if self.plan.config.modality == "text" or not (self.state == "active" or is_played):
             return 0.0
         return self.heard_s

@@ -128,7 +128,7 @@ def test_an_answer_is_given_again_once() -> None:
 def test_an_answer_that_was_sent_but_not_played_yet_is_given_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pipeline.speaking.delivery.FIRST_LEAD_S", 0.08)  # 40 ms of jitter
+    monkeypatch.setattr("pipeline.speaking.tuning.FIRST_LEAD_S", 0.08)  # 40 ms of jitter
     engines = cast(tts=voice(seconds_per_word=0.08))
     engines.llm.deltas = ("Yes. ",)
     rows = perform(speak(TIME, 0.64), engines=engines).table()
