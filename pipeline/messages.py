@@ -49,7 +49,7 @@ class ToolOrigin:
     """Whether the tool changes nothing."""
     offered: bool = True
     """Whether the model is offered it; otherwise only a rule calls it
-    (``pipeline.speaking.rules``)."""
+    (``pipeline.speaking.words``)."""
 
 
 @dataclass(frozen=True, slots=True)

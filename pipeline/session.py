@@ -10,28 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from pipeline import commands
 from pipeline.audio import LISTEN_RATE
 from pipeline.bus import Bus
-from pipeline.commands import (
-    AddItem,
-    AppendAudio,
-    CancelResponse,
-    ClearAudio,
-    Command,
-    CommitAudio,
-    Configure,
-    CreateResponse,
-    DeleteItem,
-    NoteDirection,
-    RetrieveItem,
-    SessionConfig,
-    TruncateItem,
-    WakeUp,
-)
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.item_editor import ItemEditor
@@ -49,6 +33,7 @@ from pipeline.hearing.client_echo import EchoHearing, Hearing
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
 from pipeline.items import MessageItem, ToolServerItem
+from pipeline.recording.writing import SessionRecording
 from pipeline.settings import Notices, SessionSettings
 from pipeline.speaking.announcements import AnnouncementEnd, Announcements
 from pipeline.speaking.replies import Replies
@@ -59,10 +44,8 @@ from pipeline.tools.server_tools import ServerTools
 from pipeline.turn_taking.idle_timer import IdleTimer
 from pipeline.turn_taking.input_buffer import InputBuffer
 from pipeline.turn_taking.turns import Turns
+from pipeline.waking.waking import Waking
 from pipeline.work import CLIENT, new_client
-
-if TYPE_CHECKING:
-    from pipeline.waking.waking import Waking
 
 INBOX_CAPACITY = 256
 """Commands that may wait. Pieces of audio are at most a second long, so this limits memory."""
@@ -72,46 +55,34 @@ BLOCKED_S = 0.05
 """A timer this late shows that the loop was blocked."""
 
 
-class CommandObserver(Protocol):
-    """Sees every command to a session, as readers of the bus see every event. Must be quick."""
-
-    def command(self, command: Command) -> None:
-        """Called with each command before it waits for its turn."""
-        ...
-
-    def end(self) -> None:
-        """The session is over."""
-        ...
-
-
 class Session:
     """``run`` it in a task; ``submit`` commands; read the bus."""
 
     def __init__(
         self,
         stages: Stages,
-        config: SessionConfig,
+        config: commands.SessionConfig,
         settings: SessionSettings,
         bus: Bus,
         new_id: Callable[[str], str],
         memory: Memory | None = None,
         hearing: Hearing | None = None,
-        observer: CommandObserver | None = None,
+        recording: SessionRecording | None = None,
         tool_servers: ToolServers | None = None,
         wake_word: WakeWord | None = None,
     ) -> None:
         """``new_id(prefix)`` returns a fresh id such as ``item_…``; ``memory``: of the session that
-        this one resumes; ``hearing``: how the client is heard; ``observer`` sees its commands;
+        this one resumes; ``hearing``: how the client is heard; ``recording`` gets its commands;
         ``tool_servers``: whose tools it may call; ``None``: there are none. ``wake_word`` hears the
         robot's call; ``None``: the call is recognised by its words (``settings.wake``)."""
         self._bus = bus
-        self._observer = observer
+        self._recording = recording
         self._tasks = asyncio.TaskGroup()
         self._context = context = SessionContext(stages, config, settings, bus, self._tasks, new_id)
         self._memory = memory or Memory(Chat(), LastingConversation(stages))
         self._keeps_memory = False
         self._running = False
-        self._inbox: asyncio.Queue[Command] = asyncio.Queue(INBOX_CAPACITY)
+        self._inbox: asyncio.Queue[commands.Command] = asyncio.Queue(INBOX_CAPACITY)
         self._records = TurnRecorder(answers=config.answers)
         bus.derive(self._records.feed)
 
@@ -141,7 +112,18 @@ class Session:
         )
         self._announcements = Announcements(context, chat, self._replies, self._nobody_speaks)
         self._requests = ReplyRequests(context, chat, prompts, self._replies)
-        self._waking = self._sleeper(wake_word) if settings.wake.mode != "always" else None
+        self._waking: Waking | None = None
+        if settings.wake.mode != "always":
+            self._waking = Waking(
+                context,
+                self._listener,
+                self._directions,
+                self._memory,
+                wake_word,
+                lambda signals, floor: self._turns.follow_call(signals, floor),
+                lambda: self._replies.unheard_s,
+                lambda: self._turns.busy or not self._replies.idle or self._tools.busy,
+            )
         self._turns = Turns(
             context,
             self._listener,
@@ -169,20 +151,6 @@ class Session:
             self._editor,
             self._replies,
             lambda: self._turns.busy or self._tools.busy or self._shall_sleep,
-        )
-
-    def _sleeper(self, wake_word: WakeWord | None) -> Waking:
-        from pipeline.waking.waking import Waking
-
-        return Waking(
-            self._context,
-            self._listener,
-            self._directions,
-            self._memory.wakefulness,
-            wake_word,
-            lambda signals, floor: self._turns.follow_call(signals, floor),
-            lambda: self._replies.unheard_s,
-            lambda: self._turns.busy or not self._replies.idle or self._tools.busy,
         )
 
     @property
@@ -228,8 +196,8 @@ class Session:
             self._hearing.close()
             if not self._keeps_memory:
                 self._memory.close()
-            if self._observer:
-                self._observer.end()
+            if self._recording:
+                self._recording.end()
 
     def _begin(self) -> None:
         self._tools.configure(self._context.asked)
@@ -262,11 +230,11 @@ class Session:
         self._keeps_memory = True
         return self._memory
 
-    async def submit(self, command: Command) -> None:
+    async def submit(self, command: commands.Command) -> None:
         """Submit a command; waits while the inbox is full."""
-        if self._observer:
-            self._observer.command(_unheard(command) if self.asleep else command)
-        if not isinstance(command, AppendAudio):
+        if self._recording:
+            self._recording.command(_unheard(command) if self.asleep else command)
+        if not isinstance(command, commands.AppendAudio):
             await self._inbox.put(command)
             return
         rate, now = command.rate, asyncio.get_running_loop().time()
@@ -281,10 +249,10 @@ class Session:
             )
             await self._inbox.put(piece)
 
-    def offer(self, command: NoteDirection) -> None:
+    def offer(self, command: commands.NoteDirection) -> None:
         """Submit a direction without waiting; it is dropped while the inbox is full."""
-        if self._observer:
-            self._observer.command(command)
+        if self._recording:
+            self._recording.command(command)
         if not self._inbox.full():
             self._inbox.put_nowait(command)
 
@@ -381,39 +349,39 @@ class Session:
         self._audio_missed = False
         return stall_s
 
-    async def _handle(self, command: Command) -> None:
+    async def _handle(self, command: commands.Command) -> None:
         match command:
-            case AppendAudio():
+            case commands.AppendAudio():
                 await self._hear(command)
                 self._await_audio()
-            case NoteDirection():
+            case commands.NoteDirection():
                 self._note_direction(command)
-            case Configure():
+            case commands.Configure():
                 self._configure(command.config)
-            case WakeUp():
+            case commands.WakeUp():
                 if self._waking:
                     self._waking.touch()
-            case CommitAudio():
+            case commands.CommitAudio():
                 self._buffer.commit(command)
-            case ClearAudio():
+            case commands.ClearAudio():
                 self._buffer.clear()
                 self._turns.drop_ended()
                 self._bus.publish(InputCleared())
-            case AddItem():
+            case commands.AddItem():
                 self._add_item(command)
-            case DeleteItem():
+            case commands.DeleteItem():
                 self._editor.delete(command)
-            case RetrieveItem():
+            case commands.RetrieveItem():
                 self._editor.retrieve(command)
-            case TruncateItem():
+            case commands.TruncateItem():
                 self._editor.truncate(command, self._replies.truncate)
-            case CreateResponse() if self._tools.has_asked(command):
+            case commands.CreateResponse() if self._tools.has_asked(command):
                 pass
-            case CreateResponse(options):
+            case commands.CreateResponse(options):
                 if options.in_conversation and options.input is None:
                     self._editor.answer_asked()
                 self._requests.create(command)
-            case CancelResponse():
+            case commands.CancelResponse():
                 waited = self._tools.interrupt(command.response_id)
                 if self._replies.speaking or not waited:
                     self._requests.cancel(command)
@@ -421,7 +389,7 @@ class Session:
                     self._turns.take_overlap_as_turn()  # there is no answer to overlap any more
         self._announcements.look()
 
-    def _configure(self, config: SessionConfig) -> None:
+    def _configure(self, config: commands.SessionConfig) -> None:
         heard_as, before = self._context.endpointing, self._context.config
         self._tools.configure(config)
         config = self._context.config
@@ -438,7 +406,7 @@ class Session:
         if (config.instructions, config.tools) != (before.instructions, before.tools):
             self._warm_up.prompt_changed()
 
-    def _add_item(self, command: AddItem) -> None:
+    def _add_item(self, command: commands.AddItem) -> None:
         item = command.item
         if isinstance(item, ToolServerItem):
             self._tools.answer_approval(command, item)
@@ -448,11 +416,11 @@ class Session:
         elif self._editor.add(command) and isinstance(item, MessageItem):
             self._transcriber.read(item)
 
-    def _note_direction(self, command: NoteDirection) -> None:
+    def _note_direction(self, command: commands.NoteDirection) -> None:
         self._directions.note(command.direction, asyncio.get_running_loop().time())
         self._bus.publish(DirectionHeard(command.direction))
 
-    async def _hear(self, command: AppendAudio) -> None:
+    async def _hear(self, command: commands.AppendAudio) -> None:
         pcm = self._listener.resample(command.pcm, command.rate)
         if self._context.config.turn_detection:
             played = Playback(command.reference, command.reference_moved)
@@ -462,8 +430,8 @@ class Session:
         self._buffer.append(command, pcm)
 
 
-def _unheard(command: Command) -> Command:
-    """The command as observers see it: what is heard while asleep is not kept."""
-    if not isinstance(command, AppendAudio):
+def _unheard(command: commands.Command) -> commands.Command:
+    """The command as it is recorded: what is heard while asleep is not kept."""
+    if not isinstance(command, commands.AppendAudio):
         return command
     return replace(command, pcm=np.zeros_like(command.pcm), reference=None, reference_moved=None)

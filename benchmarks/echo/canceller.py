@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pipeline.echo.detector import near_end
 
 from benchmarks.echo.scenes import (
     EchoScene,
@@ -39,7 +40,6 @@ from benchmarks.harness.acoustics import Signal, to_pcm
 from benchmarks.harness.program import arguments, finish, load, weights
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, to_float
 from pipeline.echo.canceller import EchoCanceller
-from pipeline.echo.detector import near_end
 from pipeline.echo.kalman import BLOCK
 from pipeline.engines.onnx import model_file, open_session
 

@@ -5,18 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from pipeline import events
 from pipeline.commands import AddItem, DeleteItem, RetrieveItem, TruncateItem
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import Chat, DuplicateItem, TooShort, UnknownItem
 from pipeline.conversation.resumed_history import ResumedHistory
-from pipeline.events import (
-    InputCommitted,
-    ItemAdded,
-    ItemDeleted,
-    ItemRetrieved,
-    ItemTruncated,
-    OutputItem,
-)
 from pipeline.items import (
     AudioPart,
     FunctionCallItem,
@@ -57,13 +50,13 @@ class ItemEditor:
             item_id = self._context.new_id("item")
         item = MessageItem(item_id, "user", (part,), at=self._context.end_turn_time())
         previous = self.append(item)
-        self._bus.publish(InputCommitted(item_id, previous))
-        self._bus.publish(ItemAdded(item, previous))
+        self._bus.publish(events.InputCommitted(item_id, previous))
+        self._bus.publish(events.ItemAdded(item, previous))
         return item
 
     def note(self, item: Item, *, hidden: bool = False) -> None:
         """Append an item of the server's own. ``hidden``: the client is not told."""
-        self._bus.publish(ItemAdded(item, self.append(item, hidden=hidden), hidden))
+        self._bus.publish(events.ItemAdded(item, self.append(item, hidden=hidden), hidden))
 
     def append(self, item: Item, after: str | None = None, *, hidden: bool = False) -> str | None:
         """Append an item, or insert it after ``after`` if that still exists; returns the id before
@@ -75,7 +68,7 @@ class ItemEditor:
         except UnknownItem:
             return self._chat.add(item, hidden=hidden)
 
-    def update(self, item: OutputItem | ToolServerItem) -> None:
+    def update(self, item: events.OutputItem | ToolServerItem) -> None:
         """Replace an item, unless the client has deleted it."""
         if item.id in self._chat:
             self._chat.put(item)
@@ -83,7 +76,7 @@ class ItemEditor:
     def _make_room(self) -> None:
         if len(self._chat) >= self._max_items:
             for item_id in self._chat.drop_oldest(max(1, int(self._max_items * ROOM))):
-                self._bus.publish(ItemDeleted(item_id))
+                self._bus.publish(events.ItemDeleted(item_id))
 
     # -- requests of the client
 
@@ -91,7 +84,9 @@ class ItemEditor:
         """Add the client's item. False if it was refused or is there already."""
         item = command.item
         if self._is_there(item):
-            self._bus.publish(ItemAdded(self._chat.get(item.id), self._chat.previous_id(item.id)))
+            self._bus.publish(
+                events.ItemAdded(self._chat.get(item.id), self._chat.previous_id(item.id))
+            )
             return False
         if self._answers_a_call(item):
             self._make_room()  # never refuse a call's output for lack of room
@@ -110,7 +105,7 @@ class ItemEditor:
             text = f"Error adding item: the previous item with id '{command.after}' does not exist."
             code = "item_create_invalid_previous_item_id"
             return self._refuse(command, code, text, "previous_item_id")
-        self._bus.publish(ItemAdded(item, previous))
+        self._bus.publish(events.ItemAdded(item, previous))
         return True
 
     def _is_there(self, item: Item) -> bool:
@@ -145,7 +140,7 @@ class ItemEditor:
             text = f"Error deleting item: the item with id '{command.item_id}' does not exist."
             self._refuse(command, "item_delete_invalid_item_id", text, "item_id")
         else:
-            self._bus.publish(ItemDeleted(command.item_id))
+            self._bus.publish(events.ItemDeleted(command.item_id))
 
     def retrieve(self, command: RetrieveItem) -> None:
         try:
@@ -154,7 +149,7 @@ class ItemEditor:
             text = f"Error retrieving item: the item with id '{command.item_id}' does not exist."
             self._refuse(command, "item_retrieve_invalid_item_id", text, "item_id")
         else:
-            self._bus.publish(ItemRetrieved(item))
+            self._bus.publish(events.ItemRetrieved(item))
 
     def truncate(
         self, command: TruncateItem, truncate_running: Callable[[str, float], bool]
@@ -177,7 +172,7 @@ class ItemEditor:
             text = f"Audio content of {there_ms}ms is already shorter than {end_ms}ms"
             self._refuse(command, "invalid_value", text, "audio_end_ms")
         else:
-            self._bus.publish(ItemTruncated(item_id, command.content_index, end_ms))
+            self._bus.publish(events.ItemTruncated(item_id, command.content_index, end_ms))
 
     def _refuse(self, command: ItemCommand, code: str, message: str, param: str) -> bool:
         self._context.refuse(command.event_id, code, message, param)

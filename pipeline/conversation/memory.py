@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
 from pipeline.conversation.chat import Chat
@@ -81,18 +81,13 @@ def _close_unused(opened: _Opened) -> None:
 
 
 @dataclass(slots=True, eq=False)
-class Wakefulness:
-    until: float = -inf
-    """When the robot falls asleep (``pipeline.waking``), in the loop's time."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Memory:
     """May outlive its session, for a client that loses its connection and comes back."""
 
     chat: Chat
     conversation: ConversationStage
-    wakefulness: Wakefulness = field(default_factory=Wakefulness)
+    awake_until: float = -inf
+    """When the robot falls asleep (``pipeline.waking``), in the loop's time."""
 
     def close(self) -> None:
         """Forget the model's state; the session will not be resumed."""

@@ -1,6 +1,6 @@
 """Removes a loudspeaker's echo from a microphone's sound, as it comes in.
 
-Speech recognition hears the residual of one linear filter. ``detector`` decides on the same
+Speech recognition hears the residual of one linear filter. ``gate.near_end`` decides on the same
 residual, the post-filtered residual and the likelihood ratio. Sans-I/O; the caller supplies both
 streams block by block, on the microphone's sample clock.
 """

@@ -65,7 +65,7 @@ GATE_MEAN_BLOCKS = 4
 GATE_LEAST_GAIN, GATE_OVER = 0.1, 2.0
 """Post-filter: lowest gain (-20 dB), and how many times the explained power it subtracts."""
 
-# --- the detector (benchmarks.echo.canceller; seeds 1000 to 1078, 2 h) ---------------------------
+# --- speech over an echo (gate; benchmarks.echo.canceller; seeds 1000 to 1078, 2 h) ---------------
 
 DETECTOR_LEAST_LLR, DETECTOR_THRESHOLD = 4.0, 2.0
 """Speech needs a log likelihood ratio above the first; and the log odds of the post-filtered score,

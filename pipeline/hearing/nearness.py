@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm, samples_of
-from pipeline.echo.detector import near_end
+from pipeline.echo.gate import near_end
 from pipeline.echo.tuning import CANCELLER_NO_DOUBT, DETECTOR_LEAST_LLR
 from pipeline.hearing import tuning
 from pipeline.settings import Endpointing

@@ -24,7 +24,6 @@ from pipeline.events import SilenceOutcome
 from pipeline.messages import LlmRequest, Message, Sampling, Usage
 from pipeline.speaking.clause_queue import ClauseQueue
 from pipeline.speaking.delivery import Clause, ReplyPlan
-from pipeline.speaking.rules import by_rule
 from pipeline.speaking.text_ahead import TextAhead
 from pipeline.spoken import speakable
 from pipeline.work import Work
@@ -235,6 +234,23 @@ class ModelAnswer(Words):
     async def _pass_on(self, text: str, glue: str = "") -> None:
         self.output += glue + text
         await super()._pass_on(text, glue)
+
+
+def by_rule(plan: ReplyPlan, messages: Sequence[Message], language: str) -> ToolCall | None:
+    """The call that a rule answers a plain request with, as a model would; ``None``: the model
+    answers."""
+    rule, config = plan.settings.rule, plan.config
+    if rule is None or config.tool_choice.kind != "auto":
+        return None
+    # Clients add what a model should know behind the words.
+    last = next((each for each in reversed(messages) if each.role != "system"), None)
+    if last is None or last.role != "user":
+        return None
+    known = [tool.name for tool in config.tools if tool.origin is None or tool.origin.offered]
+    call = rule(last.words, language, known)
+    # A tool that had to be renamed is not meant: the client has one of that name.
+    origins = (tool.origin for tool in config.tools if call and tool.name == call[0])
+    return ToolCall(*call) if call and any(o and o.name == call[0] for o in origins) else None
 
 
 async def _only(answer: ToolCall) -> AsyncGenerator[Delta, None]:

@@ -17,18 +17,8 @@ from pipeline.spoken.calendar import DAYS, MONTH_NAMES
 from pipeline.spoken.language import SMALL_WORDS, UNSPACED
 from pipeline.spoken.length import spoken_letters
 from pipeline.spoken.markup import LINE_START, MarkupSpan, spans
-from pipeline.spoken.phrases import (
-    ABBREVIATIONS,
-    CLINGING,
-    COUNTING,
-    JOINING,
-    LEANING,
-    OBJECTS,
-    PLACING,
-    PRONOUNS,
-    VERBS,
-)
 from pipeline.spoken.shortened import COMPOUNDS, COUNTED, SHORTENED
+from pipeline.spoken.words import words_of
 
 MOST_SHORT_LETTERS = 4
 """Letters of a word that may be an abbreviation that no list has, if what follows is no new
@@ -182,6 +172,30 @@ _TERM = re.compile(r"(?:\d[a-z]?|(?<!['’\w])[a-z])\W*$")
 _NAME = re.compile(r"[\W_]*[A-Z][^\W\d_]*")
 
 
+def _english(key: str) -> frozenset[str]:
+    return frozenset(words_of("en")[key].split())
+
+
+_PRONOUNS = _english("pronouns")
+"""They lean on a verb that follows."""
+LEANING = _PRONOUNS | _english("leaning")
+"""Words that the next one belongs to: a piece that ends with one of them sounds broken off."""
+_OBJECTS = _english("objects")
+"""They lean on what follows, unless a new part begins there: "I can help you | with that"."""
+_CLINGING = _english("clinging")
+"""They belong to the word before them."""
+_COUNTING = _english("counting")
+"""Between two numbers they join no parts: "2 and 3"."""
+_JOINING = _english("joining")
+"""Words that a new part of the sentence begins with."""
+_VERBS = _english("verbs")
+"""They begin the predicate of the words before them, unless those are a pronoun."""
+_PLACING = _english("placing")
+"""A new part may begin with them, a little less clearly."""
+_ABBREVIATIONS = _english("unspoken")
+"""A full stop behind them ends no sentence, or may not."""
+
+
 def _border(
     units: Sequence[_Unit], words: int, last: str, *, closed: bool, language: str, titled: bool
 ) -> Border | None:
@@ -227,7 +241,7 @@ def _is_abbreviated(core: str, words: int, language: str) -> bool:
     most_digits = 3 if words == 1 else 2 if language == "de" else 0
     numbered = word.isdecimal() and len(word) <= most_digits
     return core.endswith(".") and (
-        word in SHORTENED.get(language, ABBREVIATIONS)
+        word in SHORTENED.get(language, _ABBREVIATIONS)
         or word.endswith(COMPOUNDS.get(language, ()))
         or bool(_INITIAL.search(core) or _NO_VOWEL.search(core))
         or (language != "en" and bool(_NO_WORD.search(core)))
@@ -276,20 +290,20 @@ def _between(core: str, after: str, language: str) -> Border | None:
     if not last or not first or _STARTS_WITH_NUMBER.match(after):
         return None if counted and not first else Border.TORN
     if counted or _is_name(core, after, english=english):
-        if english and first in JOINING - COUNTING:
+        if english and first in _JOINING - _COUNTING:
             return Border.PART
         return None if counted else Border.TORN
     if not english:
         small = _SMALL_WORDS.get(language, frozenset()) | COUNTED.get(language, frozenset())
         return Border.TORN if _PARTICLE.fullmatch(last) or last in small else Border.WORD
     last, first = last.replace("’", "'"), first.replace("’", "'")
-    if last in OBJECTS and first in PLACING | JOINING:
+    if last in _OBJECTS and first in _PLACING | _JOINING:
         return Border.PHRASE
-    if last in LEANING or first in CLINGING or (last in NUMBERED and first in LINKS):
+    if last in LEANING or first in _CLINGING or (last in NUMBERED and first in LINKS):
         return Border.TORN
-    if first in JOINING or (first in VERBS and last not in PRONOUNS):
+    if first in _JOINING or (first in _VERBS and last not in _PRONOUNS):
         return Border.PART
-    if first in PLACING:
+    if first in _PLACING:
         return Border.PHRASE
     return Border.TORN if _ADJECTIVE.search(last) else Border.WORD
 

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from pipeline import events
 from pipeline.audio import ms_of
 from pipeline.context import SessionContext
-from pipeline.events import (
-    SpeechIgnored,
-    SpeechPaused,
-    SpeechRejected,
-    SpeechResumed,
-    SpeechStarted,
-    SpeechStopped,
-    StopReason,
-    TranscriptPartial,
-)
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
 from pipeline.turn_record import Ignored, Interruption
@@ -42,7 +33,9 @@ class SpeechEvents:
         """Publish that the user speaks, then the words and the pause that were held back."""
         turn, now = utterance.turn, asyncio.get_running_loop().time()
         direction_deg = self._directions.now_deg(now)
-        self._bus.publish(SpeechStarted(turn.item_id, self._ms_of(turn.start), direction_deg, why))
+        self._bus.publish(
+            events.SpeechStarted(turn.item_id, self._ms_of(turn.start), direction_deg, why)
+        )
         words, utterance.unpublished_words = utterance.unpublished_words, ""
         self.words(turn, words)
         if not turn.state.speaks:
@@ -50,20 +43,22 @@ class SpeechEvents:
 
     def words(self, turn: Turn, words: str) -> None:
         if words and self.partials:
-            self._bus.publish(TranscriptPartial(turn.item_id, words))
+            self._bus.publish(events.TranscriptPartial(turn.item_id, words))
 
     def pause(self, turn: Turn) -> None:
         silence_ms = ms_of(self._listener.heard_end - turn.speech_end)
-        self._bus.publish(SpeechPaused(turn.item_id, self._ms_of(turn.speech_end), silence_ms))
+        self._bus.publish(
+            events.SpeechPaused(turn.item_id, self._ms_of(turn.speech_end), silence_ms)
+        )
 
     def resume(self, turn: Turn, start: int) -> None:
-        self._bus.publish(SpeechResumed(turn.item_id, self._ms_of(start)))
+        self._bus.publish(events.SpeechResumed(turn.item_id, self._ms_of(start)))
 
-    def stop(self, turn: Turn, end: int, why: StopReason) -> None:
+    def stop(self, turn: Turn, end: int, why: events.StopReason) -> None:
         direction_deg = self._directions.lately_deg(asyncio.get_running_loop().time())
         background_db = turn.background_db
         self._bus.publish(
-            SpeechStopped(turn.item_id, self._ms_of(end), direction_deg, why, background_db)
+            events.SpeechStopped(turn.item_id, self._ms_of(end), direction_deg, why, background_db)
         )
 
     def ignore(self, utterance: TurnSpeech, why: Ignored) -> None:
@@ -71,7 +66,7 @@ class SpeechEvents:
         heard = utterance.attempt.transcript if utterance.attempt else None
         text = (heard.doubt.text if heard.doubt else heard.text) if heard else ""
         heard_ms = self._ms_of(utterance.turn.onset), self._ms_of(utterance.fed_to)
-        self._bus.publish(SpeechIgnored(*heard_ms, text, why))
+        self._bus.publish(events.SpeechIgnored(*heard_ms, text, why))
 
     def reject(self, utterance: TurnSpeech) -> None:
         """Publish that a turn had no words that count."""
@@ -79,4 +74,4 @@ class SpeechEvents:
         spent_s = attempt.engine_seconds if attempt else 0.0
         heard = attempt.transcript if attempt else None
         why = (heard.invented, heard.doubt, heard.speaker) if heard else ("background",)
-        self._bus.publish(SpeechRejected(item_id, spent_s, *why))
+        self._bus.publish(events.SpeechRejected(item_id, spent_s, *why))

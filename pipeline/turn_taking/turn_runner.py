@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING
 
 from pipeline.context import SessionContext
 from pipeline.conversation.transcribing import Transcriber
@@ -37,9 +36,7 @@ from pipeline.turn_taking.turn_facts import (
 )
 from pipeline.turn_taking.turn_machine import TurnMachine
 from pipeline.turn_taking.utterance import Attempt, TurnSpeech
-
-if TYPE_CHECKING:
-    from pipeline.waking.waking import Waking
+from pipeline.waking.waking import Waking
 
 
 class TurnRunner:

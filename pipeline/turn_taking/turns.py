@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pipeline.audio import EMPTY, Pcm, samples_of
 from pipeline.context import SessionContext
@@ -26,9 +25,7 @@ from pipeline.turn_taking.turn_facts import (
 )
 from pipeline.turn_taking.turn_runner import TurnRunner
 from pipeline.turn_taking.utterance import TurnSpeech
-
-if TYPE_CHECKING:
-    from pipeline.waking.waking import Waking
+from pipeline.waking.waking import Waking
 
 
 class Turns:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pipeline.conversation.memory import Wakefulness
+from pipeline.conversation.memory import Memory
 from pipeline.hearing.turn_taker import Signal, TurnEnd, TurnPause, TurnResume, TurnStart
 from pipeline.waking import tuning
 
@@ -62,13 +62,13 @@ NOT_CALLED = WakingCall()
 class WakeGate:
     """The gate of one session."""
 
-    def __init__(self, wakefulness: Wakefulness, follow_up_s: float, reads_words: bool) -> None:
-        """``wakefulness`` outlives the session. ``reads_words``: utterances are kept until their
+    def __init__(self, memory: Memory, follow_up_s: float, reads_words: bool) -> None:
+        """``memory`` outlives the session. ``reads_words``: utterances are kept until their
         first words were transcribed."""
         self.asleep = True
         self._dismissed = False
         """Whether the follow-up time was cut short and nobody has spoken since."""
-        self._wakefulness = wakefulness
+        self._memory = memory
         self._follow_up_s = follow_up_s
         self._reads_words = reads_words
         self._utterances: deque[SleepUtterance] = deque(maxlen=tuning.MOST_UTTERANCES)
@@ -152,22 +152,22 @@ class WakeGate:
         """Stay awake for the follow-up time from ``since`` on, at least for ``patience_s``, unless
         it was ended."""
         if not (self.asleep or self._dismissed):
-            self._wakefulness.until = since + max(self._follow_up_s, patience_s)
+            self._memory.awake_until = since + max(self._follow_up_s, patience_s)
 
     def expire(self, now: float) -> None:
         """End the follow-up time; only ``wake`` begins another one."""
-        self._dismissed, self._wakefulness.until = True, now
+        self._dismissed, self._memory.awake_until = True, now
 
     def stay_awake(self) -> None:
         """Be awake until ``sleep``."""
         self.asleep = self._dismissed = False
-        self._wakefulness.until = math.inf
+        self._memory.awake_until = math.inf
 
     def sleep(self) -> None:
-        self.asleep, self._wakefulness.until = True, -math.inf
+        self.asleep, self._memory.awake_until = True, -math.inf
         self.forget()
 
     @property
     def until(self) -> float:
         """When the robot falls asleep if nobody speaks."""
-        return self._wakefulness.until
+        return self._memory.awake_until

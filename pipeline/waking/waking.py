@@ -11,23 +11,13 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from math import inf
 
+from pipeline import events
 from pipeline.audio import Pcm
 from pipeline.bus import Published
 from pipeline.context import SessionContext
-from pipeline.conversation.memory import Wakefulness
+from pipeline.conversation.memory import Memory
 from pipeline.echo.path import Playback
 from pipeline.engines.contract import Transcript, WakeStream, WakeWord
-from pipeline.events import (
-    FellAsleep,
-    InputCommitted,
-    ReplyFinished,
-    ReplyStarted,
-    SleepReason,
-    SpeechIgnored,
-    SpeechRejected,
-    WakeReason,
-    Woke,
-)
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.turn_taker import Signal, TurnEnd, TurnStart
@@ -50,7 +40,7 @@ class Waking:
         context: SessionContext,
         listener: Listener,
         directions: Directions,
-        wakefulness: Wakefulness,
+        memory: Memory,
         wake_word: WakeWord | None,
         follow: Callable[[Sequence[Signal], int], None],
         unheard_s: Callable[[], float],
@@ -77,7 +67,7 @@ class Waking:
         self._calls = Calls(calls_of(settings, wake_word), context.settings.lexicons)
         reads = settings.mode == "word" and wake_word is None
         self._words = FirstWords(context, listener, self._calls, self._judge) if reads else None
-        self._gate = WakeGate(wakefulness, settings.follow_up_s, reads)
+        self._gate = WakeGate(memory, settings.follow_up_s, reads)
         self._called_at: int | None = None
         """Where the newest call began."""
         self._noticed_at = 0
@@ -233,18 +223,18 @@ class Waking:
 
     def _note(self, published: Published) -> None:
         at, event = published
-        if isinstance(event, ReplyStarted) and event.in_conversation:
+        if isinstance(event, events.ReplyStarted) and event.in_conversation:
             self._reply_id = event.reply_id
         if self.asleep or not self._can_sleep:
             return
         match event:
-            case InputCommitted():
+            case events.InputCommitted():
                 self._gate.wake(at)
-            case ReplyFinished() if event.reply_id == self._reply_id:
+            case events.ReplyFinished() if event.reply_id == self._reply_id:
                 calls = any(isinstance(item, FunctionCallItem) for item in event.items)
                 patience_s = tuning.CLIENT_CALL_S if calls else 0.0
                 self._gate.renew(at + self._unheard_s(), patience_s)
-            case SpeechRejected() | SpeechIgnored():
+            case events.SpeechRejected() | events.SpeechIgnored():
                 pass  # the time may have passed meanwhile
             case _:
                 return
@@ -258,23 +248,23 @@ class Waking:
 
     # -- changes
 
-    def _awake(self, why: WakeReason, call: WakingCall = NOT_CALLED) -> None:
+    def _awake(self, why: events.WakeReason, call: WakingCall = NOT_CALLED) -> None:
         was_asleep = self.asleep
         self.forget()
         self._gate.wake(self._now())
         self._set_timer()
         if was_asleep:
-            self._context.bus.publish(Woke(why))
+            self._context.bus.publish(events.Woke(why))
         if call.signals:
             self._follow(*call)
 
-    def _sleep(self, why: SleepReason) -> None:
+    def _sleep(self, why: events.SleepReason) -> None:
         self._stop_timer()
         self._gate.sleep()
         self._caller_deg = self._caller_name = None
         self._heard_to = self._listener.heard_end
         self._stream = self._wake_word.open() if self._wake_word else None
-        self._context.bus.publish(FellAsleep(why))
+        self._context.bus.publish(events.FellAsleep(why))
 
     def _set_timer(self) -> None:
         """Also fall asleep without audio from the client; otherwise ``hear`` notices the time."""

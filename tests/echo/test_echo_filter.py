@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline.audio import LISTEN_RATE, Framer, Pcm, to_float
 from pipeline.echo.canceller import EchoCanceller, EchoFree
-from pipeline.echo.detector import near_end
-from pipeline.echo.gate import EchoGate
+from pipeline.echo.gate import EchoGate, near_end
 from pipeline.echo.kalman import BLOCK, PARTITIONS, KalmanFilter, Samples
 from pipeline.engines.vad.silero import WINDOW_SAMPLES, SileroVad
 from tests.support.echo_sound import (

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from pipeline.speaking.chunker import Piece, SpeechChunker
 from pipeline.speaking.tuning import EARLY_LETTERS
 from pipeline.spoken import speakable
-from pipeline.spoken.borders import Border
-from pipeline.spoken.phrases import LEANING
+from pipeline.spoken.borders import LEANING, Border
 
 pytestmark = pytest.mark.quick
 

@@ -11,23 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline import commands
+from pipeline import commands, events
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.commands import AppendAudio, SessionConfig, TurnDetection
-from pipeline.conversation.memory import Wakefulness
 from pipeline.engines.contract import Embedding, ToolCall
 from pipeline.errors import EngineError
-from pipeline.events import (
-    Event,
-    FellAsleep,
-    IdleTimeout,
-    ReplyStarted,
-    SpeechRejected,
-    SpeechStarted,
-    TranscriptPartial,
-    TranscriptReady,
-    Woke,
-)
 from pipeline.messages import Tool
 from pipeline.settings import Echo, SessionSettings, Wake
 from pipeline.work import Work
@@ -65,7 +53,9 @@ class Told:
     @property
     def changes(self) -> list[tuple[str, float]]:
         """Why it fell asleep or woke, and when."""
-        times = [(at, e) for at, e in self.scene.log if isinstance(e, FellAsleep | Woke)]
+        times = [
+            (at, e) for at, e in self.scene.log if isinstance(e, events.FellAsleep | events.Woke)
+        ]
         return [(event.why, round(at - self.scene.began, 1)) for at, event in times]
 
     @property
@@ -74,7 +64,7 @@ class Told:
 
     @property
     def asides(self) -> list[str | None]:
-        return [event.invented for event in self.scene.events(SpeechRejected)]
+        return [event.invented for event in self.scene.events(events.SpeechRejected)]
 
 
 def listen(
@@ -118,7 +108,7 @@ def do(*asked: commands.Command) -> Deed:
 def test_asleep_nothing_is_published_and_the_first_words_are_dropped() -> None:
     told = listen((1000, "the train was late because of snow today", 5000), (9000, "yes", 400))
     published = {type(event) for _, event in told.scene.log}
-    assert published == {FellAsleep}
+    assert published == {events.FellAsleep}
     assert told.scene.chat == []
     first = told.heard[0]
     assert len(told.heard) == 2  # one look for each utterance
@@ -128,7 +118,7 @@ def test_asleep_nothing_is_published_and_the_first_words_are_dropped() -> None:
 
 def test_before_a_touch_the_recogniser_hears_nothing() -> None:
     told = listen((1000, "what time is it", 1000), settings=TOUCH)
-    assert {type(event) for _, event in told.scene.log} == {FellAsleep}
+    assert {type(event) for _, event in told.scene.log} == {events.FellAsleep}
     assert told.heard == []
 
 
@@ -237,7 +227,7 @@ def test_a_misheard_call_that_the_client_ends_changes_no_later_words(
 def test_the_call_alone_is_neither_answered_nor_kept() -> None:
     told = listen((2000, "hey Reachy", 600))
     assert told.asides == ["call"]
-    assert told.scene.events(ReplyStarted) == []
+    assert told.scene.events(events.ReplyStarted) == []
     assert told.scene.chat == []
     assert told.reasons == ["start", "word", "silence"]
 
@@ -304,10 +294,10 @@ def test_a_silence_is_broken_once_before_it_falls_asleep() -> None:
     config = replace(VOICE, turn_detection=TurnDetection(idle_timeout_ms=5000))
     asked, again = (1000, "hey Reachy what time is it", 1600), (12_000, "and in Rome", 900)
     told = listen(asked, config=config, until_s=40)
-    assert len(told.scene.events(IdleTimeout)) == 1
+    assert len(told.scene.events(events.IdleTimeout)) == 1
     assert told.reasons == ["start", "word", "silence"]
     told = listen(asked, again, config=config, until_s=40)
-    assert len(told.scene.events(IdleTimeout)) == 2
+    assert len(told.scene.events(events.IdleTimeout)) == 2
     assert told.reasons == ["start", "word", "silence"]
 
 
@@ -339,7 +329,7 @@ def test_a_farewell_ends_it(words: str) -> None:
     told = listen(*speeches)
     assert told.asides == ["call", "farewell"]
     assert told.reasons == ["start", "word", "farewell"]
-    assert told.scene.events(ReplyStarted) == []
+    assert told.scene.events(events.ReplyStarted) == []
 
 
 @pytest.mark.parametrize("words", ["okay Reachy go to sleep please", "stop go to sleep now"])
@@ -538,7 +528,7 @@ def test_noise_does_not_hold_an_answer_while_it_sleeps() -> None:
 def test_an_announcement_waits_until_nobody_speaks(settings: SessionSettings) -> None:
     talk = (2000, "a b c d e f g h i j k l m n o p q r", 9000)
     told = listen(talk, deeds=[(4000, announce)], settings=settings, until_s=20)
-    began_s = told.scene.time_of(ReplyStarted) - told.scene.began
+    began_s = told.scene.time_of(events.ReplyStarted) - told.scene.began
     assert 11.5 <= began_s <= 12.5
     assert told.scene.words == ["Dinner."]
     assert told.reasons == ["start"]
@@ -574,7 +564,7 @@ def test_a_client_that_clears_or_commits_meanwhile(command: commands.Command) ->
     """What was heard asleep is neither committed nor a call."""
     told = listen((2000, "hey Reachy what time is it", 1600), deeds=[(3000, do(command))])
     assert told.scene.chat == []
-    assert told.scene.events(TranscriptReady) == []
+    assert told.scene.events(events.TranscriptReady) == []
 
 
 def test_a_client_that_stops_sending_after_the_call_is_answered() -> None:
@@ -597,11 +587,11 @@ def test_a_conversation_that_is_resumed(left_s: float, reasons: list[str]) -> No
         llm = ScriptedLlm()
         async with scene(settings=WORD, llm=llm) as before:
             memory = before.session.release()
-            assert memory.wakefulness.until < 0
-        memory = replace(memory, wakefulness=Wakefulness(before.loop.time() + left_s))
+            assert memory.awake_until < 0
+        memory.awake_until = before.loop.time() + left_s
         async with scene(settings=WORD, llm=llm, memory=memory) as after:
             await after.hear(0.1)
-        return [e.why for _, e in after.log if isinstance(e, FellAsleep | Woke)]
+        return [e.why for _, e in after.log if isinstance(e, events.FellAsleep | events.Woke)]
 
     assert run_virtual(main()) == reasons
 
@@ -674,13 +664,13 @@ def test_a_call_that_a_model_hears_may_be_spelled_otherwise(
 def test_partial_transcripts_begin_with_the_call() -> None:
     settings = replace(WORD, partials=True)
     told = listen((2000, "hey Reachy what time is it", 1600), settings=settings, until_s=6)
-    words = "".join(event.text for event in told.scene.events(TranscriptPartial))
+    words = "".join(event.text for event in told.scene.events(events.TranscriptPartial))
     assert "hey Reachy what time is it".startswith(words)
-    assert told.scene.events(SpeechStarted)[0].audio_ms == pytest.approx(1700, abs=64)
+    assert told.scene.events(events.SpeechStarted)[0].audio_ms == pytest.approx(1700, abs=64)
 
 
 def test_recordings_have_silence_for_what_is_heard_asleep(tmp_path: Path) -> None:
-    kept: list[Event | commands.Command] = []
+    kept: list[events.Event | commands.Command] = []
 
     class Observer:
         def command(self, command: commands.Command) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from pipeline.audio import samples_of
-from pipeline.conversation.memory import Wakefulness
+from pipeline.conversation.chat import Chat
+from pipeline.conversation.memory import Memory
 from pipeline.hearing.turn_taker import Signal, TurnEnd, TurnPause, TurnResume, TurnStart
 from pipeline.settings import Lexicon
 from pipeline.turn_record import Aside
 from pipeline.waking import tuning
 from pipeline.waking.calls import Calls, too_short
 from pipeline.waking.gate import NOT_CALLED, WakeGate
+from reachy_voice.testing import ScriptedLlm
 from reachy_voice.testing.words import LEXICONS
 
 pytestmark = pytest.mark.quick
@@ -23,7 +25,7 @@ LATER = TurnStart(10 * S)
 
 
 def gate(*signals: Signal, reads: bool = True) -> WakeGate:
-    made = WakeGate(Wakefulness(), 8.0, reads)
+    made = WakeGate(Memory(Chat(), ScriptedLlm().open()), 8.0, reads)
     made.hear(signals)
     return made
 
@@ -106,7 +108,7 @@ def test_a_call_in_the_background_keeps_what_a_nearer_speaker_says() -> None:
 
 
 def test_the_window() -> None:
-    made = WakeGate(Wakefulness(), 8.0, True)
+    made = gate()
     made.renew(100.0)
     assert made.asleep
     assert made.until < 0

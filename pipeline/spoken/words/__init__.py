@@ -4,7 +4,7 @@
 the week, short and long by turns; ``words_too``: abbreviations that are words as well, which may
 end a sentence; ``unspoken``: those that are left to the voice. All others are the fields of
 ``pipeline.spoken.wording.Wording``; English has those of ``abbreviations``, ``units`` and
-``phrases``, German also those of ``german``. A table is written as ``sign = word; ...``.
+``borders``, German also those of ``german``. A table is written as ``sign = word; ...``.
 """
 
 from __future__ import annotations
