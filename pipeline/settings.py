@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from pipeline.messages import Sampling
 
@@ -24,10 +24,8 @@ _PACE: dict[Eagerness, tuple[float, float, float, int]] = {
 in ms (the API's limits for semantic turn detection)."""
 
 
-class Endpointing(BaseModel):
+class Endpointing(BaseModel, extra="forbid", frozen=True):
     """When a turn begins, pauses and ends. Times are milliseconds of audio."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     policy: Policy = "adaptive"
     speech_threshold: float = Field(0.5, gt=0, lt=1)
@@ -59,10 +57,8 @@ class Endpointing(BaseModel):
 PolicyName = Literal["any-speech", "words", "commands"]
 
 
-class BargeIn(BaseModel):
+class BargeIn(BaseModel, extra="forbid", frozen=True):
     """When speech over an answer ends it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     policy: PolicyName = "words"
     first_look_ms: int = Field(192, ge=0, le=2000)
@@ -71,19 +67,15 @@ class BargeIn(BaseModel):
     wordless_ms: int = Field(640, ge=100, le=5000)
 
 
-class Speculation(BaseModel):
+class Speculation(BaseModel, extra="forbid", frozen=True):
     """What is done before a turn is known to be over."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     budget: float = Field(0.3, ge=0, le=1)
     on_partials: Literal["auto", "never", "always"] = "auto"
 
 
-class Echo(BaseModel):
+class Echo(BaseModel, extra="forbid", frozen=True):
     """Whether the assistant's own voice is removed from what the microphone hears."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     cancel: Literal["auto", "never"] = "auto"
 
@@ -91,12 +83,10 @@ class Echo(BaseModel):
 WakeMode = Literal["always", "word", "touch"]
 
 
-class Wake(BaseModel):
+class Wake(BaseModel, extra="forbid", frozen=True):
     """When the robot listens: always, or only after it was called by a ``word`` or woken by a
     ``touch``, until ``follow_up_s`` after its last answer. ``words``: the calls that wake it, in
     the notation of the ``engine``; ``None``: the engine's own."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     mode: WakeMode = "always"
     engine: Literal["micro-wakeword", "phrase"] = "micro-wakeword"
@@ -116,9 +106,7 @@ class Sector:
         return abs(apart) <= self.width_deg / 2
 
 
-class Filler(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class Filler(BaseModel, extra="forbid", frozen=True):
     after_ms: int | None = Field(None, ge=200, le=20_000)
     """How long after the user's speech a filler is said; ``None``: only in an unusually long wait,
     and never before a call."""

@@ -10,6 +10,7 @@ how it is split into chunks.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from functools import cache
 
@@ -60,7 +61,7 @@ class ClauseWatch:
         self._shapes = np.zeros((256, tuning.WATCH_BANDS), np.float32)
         """Level of each band in each frame relative to the frame's mean, dB; grows. Loudness does
         not count: a list of short words has a rhythm, but is not a repetition."""
-        self._audible = _Recent()
+        self._audible = _Recent(maxlen=tuning.WATCH_STEADY_FRAMES)
         self._silent = 0
         self._alike = np.zeros(tuning.WATCH_PERIODS[1] - tuning.WATCH_PERIODS[0] + 1, np.int64)
         self.fault: Fault | None = None
@@ -90,7 +91,7 @@ class ClauseWatch:
 
     def finish(self) -> Fault | None:
         """End the clause; returns a fault if it has words but no sound."""
-        if self.fault is None and self._speaks and not self._audible.any:
+        if self.fault is None and self._speaks and not self._audible:
             self.fault = self._fault("silence", self._count)
         return self.fault
 
@@ -105,7 +106,7 @@ class ClauseWatch:
             self._silent += 1
         else:
             self._silent = 0
-            self._audible.add(self._count, bands, flatness)
+            self._audible.append((self._count, bands, flatness))
         if self._silent > self._pause_frames:
             return self._fault("silence", self._silent)
         if self._count > self._limit_frames:
@@ -141,41 +142,21 @@ class ClauseWatch:
         return frames if frames >= self._same_frames else 0
 
 
-class _Recent:
-    """The newest audible frames."""
-
-    def __init__(self) -> None:
-        self._at: list[int] = []
-        self._bands: list[Signal] = []
-        self._flatness: list[float] = []
-
-    @property
-    def any(self) -> bool:
-        return bool(self._at)
-
-    def add(self, at: int, bands: Signal, flatness: float) -> None:
-        self._at.append(at)
-        self._bands.append(bands)
-        self._flatness.append(flatness)
-        if len(self._at) > tuning.WATCH_STEADY_FRAMES:
-            del self._at[0], self._bands[0], self._flatness[0]
+class _Recent(deque[tuple[int, Signal, float]]):
+    """The newest audible frames: when, the bands and the flatness of each."""
 
     def monotonous(self) -> int:
         """Where a stretch of noise, or of unchanging sound, began; 0: there is none."""
-        if len(self._at) < tuning.WATCH_STEADY_FRAMES:
+        if len(self) < tuning.WATCH_STEADY_FRAMES:
             return 0
-        noisy = [
-            at
-            for at, flat in zip(self._at, self._flatness, strict=True)
-            if flat > tuning.WATCH_NOISY
-        ]
+        noisy = [at for at, _, flat in self if flat > tuning.WATCH_NOISY]
         if len(noisy) >= tuning.WATCH_NOISY_FRAMES:
             return noisy[0]
-        shapes = np.stack(self._bands)
+        shapes = np.stack([bands for _, bands, _ in self])
         shapes = shapes - shapes.mean(axis=1, keepdims=True)
         smooth = _moving_sum(shapes, tuning.WATCH_SMOOTHED) / tuning.WATCH_SMOOTHED
         change_db = float(np.sqrt(smooth.var(axis=0).mean()))
-        return self._at[0] if change_db < tuning.WATCH_STEADY_DB else 0
+        return self[0][0] if change_db < tuning.WATCH_STEADY_DB else 0
 
 
 def _correlations(now: Signal, past: Signal) -> NDArray[np.float64]:
@@ -209,14 +190,9 @@ class _Spectrum:
         self._window = np.hanning(size).astype(np.float32)
         hz = np.fft.rfftfreq(size, 1 / rate)
         highest = min(tuning.WATCH_HIGHEST_HZ, 0.95 * rate / 2)
-        edges = 700 * (
-            10
-            ** (
-                np.linspace(_mel(tuning.WATCH_LOWEST_HZ), _mel(highest), tuning.WATCH_BANDS + 1)
-                / 2595
-            )
-            - 1
-        )
+        lowest = tuning.WATCH_LOWEST_HZ
+        mels = np.linspace(_mel(lowest), _mel(highest), tuning.WATCH_BANDS + 1)
+        edges = 700 * (10 ** (mels / 2595) - 1)
         self._to_bands = np.zeros((len(hz), tuning.WATCH_BANDS), np.float32)
         for band in range(tuning.WATCH_BANDS):
             inside = (hz >= edges[band]) & (hz < edges[band + 1])
@@ -241,6 +217,4 @@ def _mel(hz: float) -> float:
     return 2595 * float(np.log10(1 + hz / 700))
 
 
-@cache
-def _spectrum(rate: int) -> _Spectrum:
-    return _Spectrum(rate)
+_spectrum = cache(_Spectrum)

@@ -9,7 +9,7 @@ from pipeline.audio import Pcm
 from pipeline.speaking import tuning
 from pipeline.speaking.clause_queue import ClauseQueue
 from pipeline.speaking.delivery import Clause
-from pipeline.speaking.response import Response
+from pipeline.speaking.response import Response, now
 
 
 class Pacer:
@@ -34,14 +34,14 @@ class Pacer:
                 if number == 0 and not queue.leave(piece):
                     break
                 self._response.mark("first_audio")
-                self._response.delivery.speak(message, _now())
+                self._response.delivery.speak(message, now())
         await self._free.wait()
 
     async def speak(self, pcm: Pcm) -> None:
         """Send sound of a notice."""
         for message in self._messages(pcm):
             await self._wait_until_due(message)
-            self._response.delivery.speak(message, _now())
+            self._response.delivery.speak(message, now())
 
     def _messages(self, pcm: Pcm) -> Iterator[Pcm]:
         """``pcm`` in messages, short ones while the lead is short. Send each before taking the
@@ -59,11 +59,7 @@ class Pacer:
         """Wait until the player needs it, and until the reply is no longer held."""
         if self._plan.lead:
             seconds = len(message) / self._plan.config.output_format.rate
-            delay = self._response.delivery.playback.delay(seconds, self._plan.lead, _now())
+            delay = self._response.delivery.playback.delay(seconds, self._plan.lead, now())
             if delay:
                 await asyncio.sleep(delay)
         await self._free.wait()
-
-
-def _now() -> float:
-    return asyncio.get_running_loop().time()

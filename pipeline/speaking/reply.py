@@ -285,7 +285,7 @@ class Reply:
         return self._chunker.language or self._context.heard_language
 
     async def _pass_the_time(self) -> None:
-        late = self._now() + tuning.LONG_WAIT_S
+        late = asyncio.get_running_loop().time() + tuning.LONG_WAIT_S
         await self._gate.wait()
         after_ms = self.plan.settings.filler.after_ms
         bridges = bool(self.plan.filler) and self._stages.llm.may_load
@@ -323,9 +323,6 @@ class Reply:
     ) -> None:
         spent_s = self.work.engine_seconds
         self.response.finish(status, self.words, spent_s, reason=reason, error=error)
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
 
 
 def _last_sentence_end(text: str) -> int:

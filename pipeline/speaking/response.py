@@ -111,7 +111,7 @@ class Response:
 
     def mark(self, stage: str) -> None:
         """Note when a stage was first reached, for the timeline."""
-        self._marks.setdefault(stage, _now())
+        self._marks.setdefault(stage, now())
 
     def publish_hold(self, is_held: bool) -> None:
         if self.state != "cancelled":
@@ -128,7 +128,7 @@ class Response:
     @property
     def heard_s(self) -> float:
         """Seconds of audio that the listener has heard."""
-        return self.delivery.playback.heard_seconds(_now())
+        return self.delivery.playback.heard_seconds(now())
 
     @property
     def unheard_s(self) -> float:
@@ -138,7 +138,7 @@ class Response:
     @property
     def heard_message(self) -> MessageItem | None:
         """What its message would be if it were interrupted now: cut to what was heard."""
-        return self.delivery.heard_message(_now())
+        return self.delivery.heard_message(now())
 
     @property
     def barely_heard(self) -> bool:
@@ -159,5 +159,5 @@ class Response:
         return self.heard_s
 
 
-def _now() -> float:
+def now() -> float:
     return asyncio.get_running_loop().time()

@@ -679,7 +679,7 @@ def test_recordings_have_silence_for_what_is_heard_asleep(tmp_path: Path) -> Non
         def end(self) -> None:
             pass
 
-    watch = (0, lambda played: setattr(played.session, "_observer", Observer()))
+    watch = (0, lambda played: setattr(played.session, "_recording", Observer()))
     speeches = [(1000, "private talk", 800), (4000, "hey Reachy", 800), (6000, "time please", 800)]
     listen(*speeches, until_s=9, deeds=[watch])
     sound = np.concatenate([each.pcm for each in kept if isinstance(each, AppendAudio)])
