@@ -17,25 +17,23 @@ from pipeline.audio import LISTEN_RATE
 from pipeline.conversation.prompt import CUT_OFF
 from pipeline.events import SpeechPaused
 from pipeline.settings import Endpointing
-from reachy_voice.testing import AT_ONCE, Act, Cast, Scene, VirtualLoop, say, silence, speak, wait
+from reachy_voice.testing import AT_ONCE, Act, Scene, VirtualLoop, say, silence, speak, wait
 from tests.support.stories import (
+    LAST_MS,
+    TIME,
     Story,
     cast,
     ears,
     instinct,
     lines,
     perform,
+    slow_speaker,
     sure_of_more,
     voice,
 )
 from tests.support.wired import Message, send
 
 pytestmark = pytest.mark.quick
-
-TIME = "What time is it?"
-LAST_MS = 560
-"""From the first sound of "I am here." (600 ms) to its last piece (20 ms), 40 ms ahead of the
-player."""
 
 
 def quiet_on_the_wire(story: Story, from_ms: int, to_ms: int) -> bool:
@@ -248,13 +246,8 @@ def test_push_to_talk() -> None:
 # --- two parts of one thought ------------------------------------------------------------------
 
 
-def slow_speaker() -> Cast:
-    """Engines whose voice takes 1.8 s to say its sentence."""
-    return cast(tts=voice(seconds_per_word=0.6))
-
-
 SLOW_LAST_MS = 1_760
-"""``LAST_MS`` with that voice."""
+"""``LAST_MS`` with a ``slow_speaker``."""
 
 
 def test_speech_over_an_answer_just_begun_is_answered_once() -> None:

@@ -10,12 +10,20 @@ from pipeline.conversation.prompt import CUT_OFF
 from pipeline.settings import Endpointing
 from reachy_voice.testing import AT_ONCE, Cast, say, silence, speak
 from tests.support.protocol_client import text_item
-from tests.support.stories import Story, brain, cast, ears, perform, sure_of_more, voice
+from tests.support.stories import (
+    TIME,
+    Story,
+    brain,
+    cast,
+    ears,
+    perform,
+    slow_speaker,
+    sure_of_more,
+    voice,
+)
 from tests.support.wired import send
 
 pytestmark = pytest.mark.quick
-
-TIME = "What time is it?"
 
 
 def gaps_ms(story: Story) -> list[int]:
@@ -108,10 +116,6 @@ def test_no_judgement_follows_a_pause() -> None:
 
 
 # --- an answer that is owed --------------------------------------------------------------------
-
-
-def slow_speaker() -> Cast:
-    return cast(tts=voice(seconds_per_word=0.6))
 
 
 def statuses(story: Story) -> list[str]:

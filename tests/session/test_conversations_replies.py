@@ -18,7 +18,9 @@ from pipeline.settings import SessionSettings, Speculation
 from reachy_voice.testing import Act, Cast, say, silence, speak
 from tests.support.protocol_client import text_item
 from tests.support.stories import (
+    LAST_MS,
     STT_S,
+    TIME,
     TURN_S,
     brain,
     cast,
@@ -31,9 +33,6 @@ from tests.support.stories import (
 from tests.support.wired import Message, send
 
 pytestmark = pytest.mark.quick
-
-TIME = "What time is it?"
-LAST_MS = 560
 
 
 def detection(**changes: Any) -> dict[str, Any]:

@@ -11,17 +11,11 @@ import numpy as np
 import pytest
 
 from pipeline import events
-from pipeline.commands import (
-    CreateResponse,
-    ResponseOptions,
-    RetrieveItem,
-    TruncateItem,
-    TurnDetection,
-)
+from pipeline.commands import CreateResponse, ResponseOptions, RetrieveItem, TruncateItem
 from pipeline.errors import EngineError
 from pipeline.items import AudioPart, MessageItem
 from pipeline.messages import SpeechRequest
-from pipeline.settings import Endpointing, SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.speaking.apology import KeptSentences, notice
 from pipeline.speaking.playback import PlaybackClock
 from pipeline.speaking.tuning import APOLOGY_KEPT_AFTER_S
@@ -34,7 +28,6 @@ from reachy_voice.testing import (
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
-    ScriptedTurn,
     in_virtual_time,
     play,
     run_virtual,
@@ -45,6 +38,7 @@ from reachy_voice.testing import (
     write,
 )
 from tests.support.moody_voice import MoodyTts
+from tests.support.stories import hesitant
 from tests.support.tables import SCENES, check, row
 from tests.support.wired import wired
 
@@ -255,11 +249,7 @@ async def test_a_voice_without_a_rate_says_no_notice() -> None:
 
 def test_a_failed_speculative_reply_is_silent_until_its_gate_opens() -> None:
     tts, voice = ScriptedTts(error=BROKEN), kept(ScriptedTts())
-    stt, turn = ScriptedStt(("I want the",)), ScriptedTurn(probability=0.02)
-    patient = replace(VOICE, turn_detection=TurnDetection(eagerness="low"))
-    settings = replace(APOLOGISING, endpointing=Endpointing(mean_pause_ms=3000))
-    hesitant = {"config": patient, "settings": settings, "stt": stt, "turn": turn}
-    played = play(say(1.0), silence(16.0), tts=tts, kept=voice, **hesitant)
+    played = play(say(1.0), silence(16.0), tts=tts, kept=voice, **hesitant(APOLOGISING))
     assert played.time_of(events.ReplyStarted) == played.time_of(events.SpeechStopped) > 8.0
     assert len(played.prompts) == 2, "one of them behind the gate"
     assert played.words[-1] == SORRY

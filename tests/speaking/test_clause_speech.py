@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.audio import EMPTY, Pcm
-from pipeline.commands import CancelResponse, CreateResponse, TurnDetection
+from pipeline.commands import CancelResponse, CreateResponse
 from pipeline.engines.contract import NotSpeech, Wrong
 from pipeline.errors import EngineError
 from pipeline.events import ClauseFault, ReplyAudio, ReplyFinished, SpeechStopped
 from pipeline.items import MessageItem
 from pipeline.messages import SpeechRequest
-from pipeline.settings import Endpointing, SessionSettings
+from pipeline.settings import SessionSettings
 from pipeline.speaking.clause_speech import Joint, _rest_of
 from pipeline.speaking.tuning import (
     CLAUSE_LEAST_PATIENCE_S,
@@ -36,8 +36,6 @@ from reachy_voice.testing import (
     VOICE,
     Scene,
     ScriptedLlm,
-    ScriptedStt,
-    ScriptedTurn,
     in_virtual_time,
     play,
     say,
@@ -47,6 +45,7 @@ from reachy_voice.testing import (
     write,
 )
 from tests.support.moody_voice import S_PER_CHAR, Mood, MoodyTts
+from tests.support.stories import hesitant
 
 pytestmark = pytest.mark.quick
 
@@ -198,11 +197,7 @@ def test_a_voice_that_stays_stuck_fails_the_reply_in_time() -> None:
 def test_no_timeout_while_the_user_does_not_wait() -> None:
     """A speculative reply may wait behind more urgent work for any time."""
     tts = MoodyTts(["stuck"])
-    patient = replace(VOICE, turn_detection=TurnDetection(eagerness="low"))
-    stt, turn = ScriptedStt(("I want the",)), ScriptedTurn(probability=0.02)
-    settings = replace(WATCHED, endpointing=Endpointing(mean_pause_ms=3000))
-    hesitant = {"config": patient, "settings": settings, "stt": stt, "turn": turn}
-    it = play(say(1.0), silence(30.0), llm=brain(), tts=tts, **hesitant)
+    it = play(say(1.0), silence(30.0), llm=brain(), tts=tts, **hesitant(WATCHED))
     opened_s = it.time_of(SpeechStopped)
     assert opened_s > 8.0
     assert it.times_of(ClauseFault) == [pytest.approx(opened_s + CLAUSE_LEAST_PATIENCE_S, abs=0.1)]

@@ -11,18 +11,18 @@ import pytest
 
 from pipeline.commands import CancelResponse, Configure, CreateResponse, TurnDetection
 from pipeline.errors import EngineError
-from pipeline.events import ReplyFinished, ReplyText, TurnJudged
+from pipeline.events import TurnJudged
 from pipeline.settings import Filler, SessionSettings
 from pipeline.speaking.apology import KeptSentences
 from reachy_voice.testing import (
     VOICE,
     Act,
-    Scene,
     ScriptedLlm,
     ScriptedStt,
     ScriptedTts,
     in_virtual_time,
     play,
+    run_virtual,
     say,
     scene,
     silence,
@@ -42,12 +42,7 @@ def asked(voice: ScriptedTts) -> list[tuple[str, str]]:
     return [(request.language, request.text) for request in voice.requests]
 
 
-async def turns(it: Scene, count: int) -> None:
-    for _ in range(count):
-        await it.say(1.0)
-        await it.hear(5.0)
-
-
+TURN = (say(1.0), silence(5.0))
 GERMAN = "Wie spät ist es?"
 
 
@@ -72,15 +67,13 @@ GERMAN = "Wie spät ist es?"
         ((GERMAN, "Cuéntame un chiste"), "es", 0.75, ["de", "es"]),  # long enough
     ],
 )
-@in_virtual_time
-async def test_the_voice_follows_the_user_from_turn_to_turn(
+def test_the_voice_follows_the_user_from_turn_to_turn(
     said: tuple[str, ...], told: str, probability: float, spoken: list[str]
 ) -> None:
     """``told``: the language that the recogniser reports for the last words."""
     stt = ScriptedStt(texts=said, reported={said[-1]: told}, language_probability=probability)
     voice = ScriptedTts()
-    async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice) as it:
-        await turns(it, len(said))
+    play(*TURN * len(said), config=AUTO, stt=stt, llm=ScriptedLlm(["Okay."]), tts=voice)
     assert asked(voice) == [(language, "Okay.") for language in spoken]
 
 
@@ -123,28 +116,21 @@ def test_only_the_users_newest_words_count(
         ("Oui, d'accord, très bien.", "cancelled"),  # agrees, but in another language
     ],
 )
-@in_virtual_time
-async def test_words_over_an_answer_count_in_the_users_language(over: str, status: str) -> None:
+def test_words_over_an_answer_count_in_the_users_language(over: str, status: str) -> None:
     stt = ScriptedStt(texts=("Zähl bitte für mich bis zehn.", over))
-    async with scene(config=AUTO, stt=stt, llm=ScriptedLlm(LONG)) as it:
-        await it.say(1.0)
-        await it.hear(2.0)
-        await it.say(0.5)
-        await it.hear(9.0)
-    assert it.events(ReplyFinished)[0].status == status
+    acts = (say(1.0), silence(2.0), say(0.5), silence(9.0))
+    it = play(*acts, config=AUTO, stt=stt, llm=ScriptedLlm(LONG))
+    assert it.statuses[0] == status
 
 
-@in_virtual_time
-async def test_the_end_of_a_turn_is_judged_by_the_words_of_its_own_language() -> None:
+def test_the_end_of_a_turn_is_judged_by_the_words_of_its_own_language() -> None:
     """German "die" needs a word after it, English "die" does not."""
-    waits = {}
-    for text in ("Ich glaube, es ist die", "I think that it is the day we die"):
-        async with scene(config=AUTO, stt=ScriptedStt(texts=(text,))) as it:
-            await turns(it, 1)
-        waits[text] = it.events(TurnJudged)[-1].reasons
-    german, english = waits.values()
-    assert german == ("sound", "leaning word")
-    assert english == ("sound", "unfinished")
+    for text, reason in (
+        ("Ich glaube, es ist die", "leaning word"),
+        ("I think that it is the day we die", "unfinished"),
+    ):
+        it = play(*TURN, config=AUTO, stt=ScriptedStt(texts=(text,)))
+        assert it.events(TurnJudged)[-1].reasons == ("sound", reason)
 
 
 @in_virtual_time
@@ -152,12 +138,12 @@ async def test_the_apology_is_in_the_users_language() -> None:
     llm, voice = ScriptedLlm(["Okay."]), ScriptedTts()
     stt = ScriptedStt(texts=("Wie spät ist es?", "¿Y tú, dónde estás?", "OK."))
     async with scene(config=AUTO, settings=SETTINGS, stt=stt, llm=llm, tts=voice) as it:
-        await turns(it, 1)
+        await it.act(*TURN)
         for _ in range(2):
             llm.errors = [EngineError("It broke")] * 2
-            await turns(it, 1)
+            await it.act(*TURN)
         stt.error = EngineError("no ears")
-        await turns(it, 1)
+        await it.act(*TURN)
     sorry = SETTINGS.notices_in("es").apology
     assert asked(voice) == [("de", "Okay."), *([("es", sorry)] * 3)]
 
@@ -169,36 +155,30 @@ async def test_the_apology_follows_the_language_that_the_client_sets() -> None:
         for language in ("en", "it", "pl"):
             await it.do(Configure(replace(VOICE, language=language)))
             llm.errors = [EngineError("It broke")] * 2
-            await turns(it, 1)
+            await it.act(*TURN)
     english = SETTINGS.notices_in("en").apology
     italian = SETTINGS.notices_in("it").apology
     assert asked(voice) == [("en", english), ("it", italian), ("en", english)], "no Polish is known"
 
 
-@in_virtual_time
-async def test_a_kept_apology_in_another_language_is_not_said() -> None:
+def test_a_kept_apology_in_another_language_is_not_said() -> None:
     voice, german = ScriptedTts(), SETTINGS.notices_in("de").apology
     kept = KeptSentences(voice, {german: "de", SETTINGS.notices_in("fr").apology: "fr"})
-    await kept.keep()
+    run_virtual(kept.keep())
     voice.error = EngineError("no mouth")
     stt = ScriptedStt(texts=("Wie spät ist es?", "Che ore sono e come stai?"))
-    async with scene(config=AUTO, settings=SETTINGS, stt=stt, tts=voice, kept=kept) as it:
-        await turns(it, 2)
-    said = [event.text for event in it.events(ReplyText)]
-    assert german in said
-    assert said.count("Scusa, ho perso il filo. Ripeti, per favore.") == 0, "it has no sound"
+    it = play(*TURN * 2, config=AUTO, settings=SETTINGS, stt=stt, tts=voice, kept=kept)
+    assert german in it.words
+    assert SETTINGS.notices_in("it").apology not in it.words, "it has no sound"
 
 
-@in_virtual_time
-async def test_the_filler_is_in_the_users_language() -> None:
+def test_the_filler_is_in_the_users_language() -> None:
     settings = replace(SETTINGS, filler=Filler(after_ms=1000))
     stt = ScriptedStt(texts=("Wie spät ist es?", "Quelle heure est-il ?"))
     llm = ScriptedLlm(["Okay."], first_s=3.0)
-    async with scene(config=AUTO, settings=settings, stt=stt, llm=llm) as it:
-        await turns(it, 2)
-    said = [event.text for event in it.events(ReplyText)]
-    assert said[0].strip() == "Hm, mal sehen."
-    assert "Un instant." in " ".join(said)
+    it = play(*TURN * 2, config=AUTO, settings=settings, stt=stt, llm=llm)
+    assert it.words[0].strip() == "Hm, mal sehen."
+    assert "Un instant." in " ".join(it.words)
 
 
 @in_virtual_time
@@ -207,7 +187,7 @@ async def test_the_notice_of_an_exchange_is_in_the_users_language() -> None:
     stt = ScriptedStt(texts=("Che ore sono e come stai?",))
     async with scene(config=AUTO, settings=SETTINGS, stt=stt, tts=voice) as it:
         assert it.session.notices.language == "en", "nobody has spoken"
-        await turns(it, 1)
+        await it.act(*TURN)
         notice = it.session.notices.exchange_notice
         assert it.session.notify(notice)
         await asyncio.sleep(3)

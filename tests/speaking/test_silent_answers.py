@@ -15,7 +15,7 @@ from pipeline.engines.contract import ToolCall
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.items import MessageItem
 from pipeline.messages import Sampling, SpeechRequest, Tool, ToolChoice, Usage
-from pipeline.settings import Endpointing, Filler, SessionSettings
+from pipeline.settings import Filler, SessionSettings
 from pipeline.speaking.words import ALOUD, NOTHING_HEARD, remaining
 from pipeline.work import Work
 from reachy_voice.testing import (
@@ -35,6 +35,7 @@ from reachy_voice.testing import (
     wait,
     write,
 )
+from tests.support.stories import hesitant
 from tests.support.wired import wired
 
 pytestmark = pytest.mark.quick
@@ -100,13 +101,8 @@ def test_the_model_is_asked_once_more(cause: str) -> None:
     first, second = it.prompts
     assert first[-1] == ("user", "Hi")
     assert second == [*first, (ALOUD.role, ALOUD.content)]
-
-
-@SILENT_TEXTS
-def test_usage_counts_both_attempts(cause: str) -> None:
-    it = ask(SILENT[cause])
     generated = len(SILENT[cause]) + len(ALOUD_NOW)
-    assert it.reply.usage == Usage(20, 8, 12, generated)
+    assert it.reply.usage == Usage(20, 8, 12, generated), "of both attempts"
 
 
 @in_virtual_time
@@ -306,15 +302,11 @@ def test_a_silent_speculative_reply_is_not_sent() -> None:
 
 
 def test_a_speculative_reply_is_asked_again_behind_its_gate() -> None:
-    stt, turn = ScriptedStt(("I want the",)), ScriptedTurn(probability=0.02)
-    patient = replace(VOICE, turn_detection=commands.TurnDetection(eagerness="low"))
-    settings = replace(SETTINGS, endpointing=Endpointing(mean_pause_ms=3000))
-    hesitant = {"config": patient, "settings": settings, "stt": stt, "turn": turn}
     llm = ScriptedLlm(("😀",))
     told: list[int] = []
     look = lambda played: told.extend((len(llm.prompts), len(played.statuses)))  # noqa: E731
     acts = say(1.0), silence(7.0), look, silence(9.0)
-    it = play(*acts, llm=llm, **hesitant)
+    it = play(*acts, llm=llm, **hesitant(SETTINGS))
     assert told == [2, 0]
     assert len(llm.prompts) == 2
     assert it.words == [SORRY]

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from pipeline import events
 from pipeline.bus import Published
+from pipeline.commands import TurnDetection
 from pipeline.events import Event
 from pipeline.settings import Endpointing, SessionSettings
 from reachy_voice.testing import (
+    VOICE,
     Act,
     Cast,
     ScriptedLlm,
@@ -42,6 +45,10 @@ _SESSION: dict[str, Any] = {
     },
 }
 
+TIME = "What time is it?"
+LAST_MS = 560
+"""From the first sound of "I am here." (600 ms) to its last piece (20 ms), 40 ms ahead of the
+player."""
 ASIDES = ("judged", "voices", "committed")
 """Lines that a table has only on request."""
 
@@ -73,6 +80,21 @@ def cast(
 ) -> Cast:
     """Engines that hear the words on the tape, with these delays."""
     return Cast(stt or ears(), llm or brain(), tts or voice(), turn or instinct())
+
+
+def slow_speaker() -> Cast:
+    """Engines whose voice takes 1.8 s to say its sentence."""
+    return cast(tts=voice(seconds_per_word=0.6))
+
+
+def hesitant(settings: SessionSettings) -> dict[str, Any]:
+    """Options of a scene in which a turn of 1 s ends so late that its reply has long begun."""
+    return {
+        "config": replace(VOICE, turn_detection=TurnDetection(eagerness="low")),
+        "settings": replace(settings, endpointing=Endpointing(mean_pause_ms=3000)),
+        "stt": ScriptedStt(("I want the",)),
+        "turn": ScriptedTurn(probability=0.02),
+    }
 
 
 # --- what happened -----------------------------------------------------------------------------
