@@ -24,7 +24,6 @@ from pipeline.conversation.reply_prompts import ReplyPrompts
 from pipeline.conversation.transcribing import Transcriber
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.echo.path import Playback
-from pipeline.echo.sent import ClientEcho
 from pipeline.engines.contract import WakeWord
 from pipeline.engines.stages import Stages
 from pipeline.events import DirectionHeard, InputCleared
@@ -91,7 +90,7 @@ class Session:
         self._audio_missed = False
         """When the next audio is overdue, in the loop's time, and whether it was overdue once
         already."""
-        self._hearing = hearing or EchoHearing(ClientEcho(stages.vad.window_samples), settings.echo)
+        self._hearing = hearing or EchoHearing(stages.vad.window_samples, settings.echo)
         bus.tap(self._hearing.note)
         self._directions = Directions(settings.accept)
         self._listener = Listener(stages, self._hearing, context.endpointing, self._directions)

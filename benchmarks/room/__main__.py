@@ -51,7 +51,6 @@ from benchmarks.room.play import OTHERS_TAIL_S, Case, Outcome, Part, play_all
 from benchmarks.room.sounds import SOUNDS, SPOKEN, Home, Sound
 from benchmarks.turns.people import Packages
 from pipeline.audio import LISTEN_RATE, Pcm
-from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.errors import ReachyVoiceError
@@ -106,7 +105,7 @@ def hearing_ms(home: Home) -> float:
 
 
 async def _hear(pcm: Pcm, stages: Stages) -> None:
-    hearing = EchoHearing(ClientEcho(stages.vad.window_samples), Echo())
+    hearing = EchoHearing(stages.vad.window_samples, Echo())
     endpointing = load_settings(None).settings.endpointing
     listener = Listener(stages, hearing, endpointing)
     async for signals in listener.hear(pcm):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from pipeline.audio import Pcm
 from pipeline.bus import Published
-from pipeline.echo.path import EchoWindow, OnsetKind, Playback
+from pipeline.echo.path import EchoMemory, EchoWindow, OnsetKind, Playback
 from pipeline.echo.sent import ClientEcho
 from pipeline.events import ItemTruncated, ReplyAudio, ReplyFinished, ReplyStarted, SpeechStarted
 from pipeline.settings import Echo
@@ -41,26 +41,25 @@ class Hearing(Protocol):
         ...
 
 
-class EchoHearing:
+class EchoHearing(ClientEcho):
     """Hears a remote client through an echo path, if the settings ask for it."""
 
-    def __init__(self, path: ClientEcho, settings: Echo) -> None:
-        self._path = path
+    def __init__(
+        self,
+        window_samples: int,
+        settings: Echo,
+        room: EchoMemory | None = None,
+        keep: Callable[[EchoMemory | None], None] = lambda room: None,
+    ) -> None:
+        super().__init__(window_samples, room, keep)
         self._cancels = settings.cancel == "auto"
         self._reply_id = self._item_id = ""
         """The answer that owns the loudspeaker. Out-of-band replies are assumed not to be played.
         """
-        self.process = path.process
-        self.classify_onset = path.classify_onset
-        self.close = path.close
 
     @property
     def cancels_echo(self) -> bool:
-        return self._cancels and self._path.found
-
-    @property
-    def delay_ms(self) -> int | None:
-        return self._path.delay_ms
+        return self._cancels and self.found
 
     def note(self, published: Published) -> None:
         if not self._cancels:
@@ -71,11 +70,11 @@ class EchoHearing:
                 self._reply_id = event.reply_id
             case ReplyAudio() if event.reply_id == self._reply_id:
                 self._item_id = event.item_id
-                self._path.sent(event.pcm, event.rate, at)
+                self.sent(event.pcm, event.rate, at)
             # In the cases below, the client drops what it has not played.
             case ItemTruncated() if event.item_id == self._item_id:
-                self._path.flushed(at)
+                self.flushed(at)
             case ReplyFinished(status="cancelled") if event.reply_id == self._reply_id:
-                self._path.flushed(at)
+                self.flushed(at)
             case SpeechStarted():
-                self._path.flushed(at)
+                self.flushed(at)

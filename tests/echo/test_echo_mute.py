@@ -126,10 +126,8 @@ def story() -> ScriptedLlm:
 
 @in_virtual_time
 async def test_long_push_to_talk_keeps_nothing_and_can_end() -> None:
-    path = ClientEcho(512)
-    hearing = EchoHearing(path, HEARD.echo)
-
-    async with scene(config=PUSH_TO_TALK, llm=story(), hearing=hearing) as played:
+    path = EchoHearing(512, HEARD.echo)
+    async with scene(config=PUSH_TO_TALK, llm=story(), hearing=path) as played:
         for _ in range(5):
             await played.do(commands.CreateResponse())
             await played.hear(STORY_S + 1)
@@ -142,10 +140,8 @@ async def test_long_push_to_talk_keeps_nothing_and_can_end() -> None:
 @pytest.mark.parametrize("cancel", [False, True])
 @in_virtual_time
 async def test_an_out_of_band_response_is_not_played(cancel: bool) -> None:
-    path = ClientEcho(512)
-    hearing = EchoHearing(path, HEARD.echo)
-
-    async with scene(config=CONFIG, llm=story(), hearing=hearing) as played:
+    path = EchoHearing(512, HEARD.echo)
+    async with scene(config=CONFIG, llm=story(), hearing=path) as played:
         await played.hear(0.5)
         await played.do(commands.CreateResponse())
         await played.hear(3.0)
@@ -165,11 +161,8 @@ async def test_an_out_of_band_response_is_not_played(cancel: bool) -> None:
 @in_virtual_time
 async def test_a_truncation_ends_the_expected_echo(newest: bool) -> None:
     """A whole answer was sent at once; the client truncates it or an older one."""
-
-    path = ClientEcho(512)
-    hearing = EchoHearing(path, HEARD.echo)
-
-    async with scene(config=PUSH_TO_TALK, llm=story(), hearing=hearing) as played:
+    path = EchoHearing(512, HEARD.echo)
+    async with scene(config=PUSH_TO_TALK, llm=story(), hearing=path) as played:
         for _ in range(2):
             await played.do(commands.CreateResponse())
             await played.hear(STORY_S + 1)

@@ -15,7 +15,6 @@ from benchmarks.harness.acoustics import gained, rms_dbfs, room_tone, to_pcm, to
 from benchmarks.harness.energy import frame_db
 from benchmarks.harness.virtual_engines import InlineVad
 from pipeline.audio import LISTEN_RATE, AudioFrame, Resampler
-from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroVad
 from pipeline.hearing.client_echo import EchoHearing
@@ -389,7 +388,7 @@ def scene(seconds: float, *parts: tuple[float, Sound]) -> Sound:
 
 def heard(stages: Stages, sound: Sound, settings: Endpointing | None = None) -> list[Signal]:
     settings = settings or Endpointing()
-    listener = Listener(stages, EchoHearing(ClientEcho(WINDOW), Echo()), settings)
+    listener = Listener(stages, EchoHearing(WINDOW, Echo()), settings)
 
     async def hear() -> list[Signal]:
         found: list[Signal] = []

@@ -20,7 +20,6 @@ from benchmarks.harness.virtual_engines import InlineVad
 from benchmarks.wer import words
 from pipeline.audio import LISTEN_RATE, AudioFrame, Framer, Pcm, Resampler
 from pipeline.commands import MAX_PREFIX_PADDING_MS, AppendAudio, ClearAudio, CreateResponse
-from pipeline.echo.sent import ClientEcho
 from pipeline.engines.stages import Stages
 from pipeline.engines.stt.moonshine import MoonshineOptions
 from pipeline.engines.stt.moonshine import build as build_moonshine
@@ -156,7 +155,7 @@ class ScoresByLevel:
 
 
 def listener_with(history_seconds: float) -> Listener:
-    hearing = EchoHearing(ClientEcho(WINDOW), Echo())
+    hearing = EchoHearing(WINDOW, Echo())
     turn = ScriptedTurn(history_seconds=history_seconds)
     stages = Stages(ScoresByLevel(), turn, ScriptedStt(), ScriptedLlm(), ScriptedTts())
     return Listener(stages, hearing, Endpointing())

@@ -19,7 +19,6 @@ from benchmarks.harness.acoustics import (
     to_signal,
 )
 from pipeline.audio import LISTEN_RATE, AudioFrame, Pcm
-from pipeline.echo.sent import ClientEcho
 from pipeline.engines.contract import info_of
 from pipeline.engines.registry import Kind
 from pipeline.engines.stages import Stages
@@ -185,7 +184,7 @@ def new_listener() -> Listener:
     vad = LevelVad()
     vad.least_movement_db = LEAST_MOVEMENT_DB
     stages = cast(Stages, SimpleNamespace(vad=vad, turn=SimpleNamespace(history_seconds=8.0)))
-    return Listener(stages, EchoHearing(ClientEcho(512), Echo()), Endpointing())
+    return Listener(stages, EchoHearing(512, Echo()), Endpointing())
 
 
 async def starts(pcm: Pcm, listener: Listener) -> list[int]:
