@@ -24,20 +24,15 @@ class Published(NamedTuple):
 
 
 class SlowSubscriber(Exception):
-    """A lossless subscriber fell so far behind that it must be dropped."""
+    """A subscriber fell so far behind that it must be dropped."""
 
 
 class Subscription:
-    """One reader of the bus: ``async for at, event in subscription``.
+    """One reader of the bus: ``async for at, event in subscription``. With more than ``capacity``
+    unread events it raises ``SlowSubscriber``."""
 
-    With more than ``capacity`` unread events, a lossless subscription raises ``SlowSubscriber``;
-    any other loses the oldest ones and counts them in ``dropped``.
-    """
-
-    def __init__(self, capacity: int, *, lossless: bool) -> None:
-        self.dropped = 0
+    def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._lossless = lossless
         self._unread: deque[Published] = deque()
         self._wake = asyncio.Event()
         self._closed = False
@@ -47,13 +42,9 @@ class Subscription:
         if self._closed or self._overflowed:
             return
         if len(self._unread) >= self._capacity:
-            if self._lossless:
-                self._overflowed = True
-                self._unread.clear()
-            else:
-                self._unread.popleft()
-                self.dropped += 1
-        if not self._overflowed:
+            self._overflowed = True
+            self._unread.clear()
+        else:
             self._unread.append(published)
         self._wake.set()
 
@@ -86,8 +77,8 @@ class Bus:
         """Have ``fold`` see every event first; the events it returns are published before it."""
         self._derive = fold
 
-    def subscribe(self, capacity: int = 8192, *, lossless: bool = False) -> Subscription:
-        subscription = Subscription(capacity, lossless=lossless)
+    def subscribe(self, capacity: int = 8192) -> Subscription:
+        subscription = Subscription(capacity)
         self._subscriptions.append(subscription)
         self._listeners.append(subscription.offer)
         return subscription

@@ -197,7 +197,7 @@ class RealtimeLink(ABC):
         self.ended = asyncio.Event()
         """Set by the caller of ``serve``, when everything that belongs to the client has ended."""
         self._bus = Bus()
-        self._events = self._bus.subscribe(lossless=True)
+        self._events = self._bus.subscribe()
         self._metrics = services.metrics
         self._metrics.observe(self._bus)
         services.turns.watch(self._bus, self.address)

@@ -61,7 +61,7 @@ class LocalConversation:
             language=defaults.language,
         )
         self._bus = Bus()
-        self._events = self._bus.subscribe(lossless=True)
+        self._events = self._bus.subscribe()
         self._session = assistant.session(self._bus, config, hearing=hearing)
 
     async def run(self) -> None:

@@ -60,7 +60,7 @@ class Wired:
         self.recorder = Recorder(whole=True)
         self.log: list[Said] = []
         self._protocol = protocol
-        self._events = played.bus.subscribe(lossless=True)
+        self._events = played.bus.subscribe()
 
     @property
     def now_ms(self) -> int:

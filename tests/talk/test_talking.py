@@ -124,7 +124,7 @@ class SceneConversation:
     def __init__(self, played: Scene) -> None:
         self._session = played.session
         self._bus = played.session._bus
-        self._events = self._bus.subscribe(lossless=True)
+        self._events = self._bus.subscribe()
         self.submitted: list[Command] = []
 
     async def run(self) -> None:
