@@ -235,9 +235,9 @@ def _cut_formula(place: _Place) -> str:
     return place.match[0].removesuffix(formula) + plain(formula, "$", place.language)
 
 
-def _formula_kind(opens: str, closes: str, inside: str) -> _Kind:
+def _formula_kind(opens: str, closes: str) -> _Kind:
     """Between marks that have no other meaning."""
-    some = rf"{opens}(?P<formula>{inside}{{0,{maths.MOST_CHARS}}}"
+    some = rf"{opens}(?P<formula>.{{0,{maths.MOST_CHARS}}}"
     return _Kind("\\", rf"{some}?){closes}", _formula, rf"{some})\Z", cut=_cut_formula)
 
 
@@ -304,9 +304,9 @@ _KINDS = (
         _may_be_formula,
         _cut_formula,
     ),
-    _formula_kind(r"\\\(", r"\\\)", "."),
-    _formula_kind(r"\\\[", r"\\\]", "."),
-    _formula_kind(rf"\\begin\{{{_DISPLAY}\}}", rf"\\end\{{{_DISPLAY}\}}", "."),
+    _formula_kind(r"\\\(", r"\\\)"),
+    _formula_kind(r"\\\[", r"\\\]"),
+    _formula_kind(rf"\\begin\{{{_DISPLAY}\}}", rf"\\end\{{{_DISPLAY}\}}"),
     _Kind(
         "\\",
         rf"(?P<formula>{_COMMAND})(?!_?\^?[\[{{])",

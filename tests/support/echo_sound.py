@@ -30,10 +30,10 @@ def speechlike(seconds: float, seed: int) -> Samples:
     return np.asarray(0.7 * sound / np.abs(sound).max(), np.float32)
 
 
-def room(delay_ms: float, seed: int, rt60_s: float = 0.3, level: float = 0.3) -> Samples:
+def room(delay_ms: float, seed: int, level: float = 0.3) -> Samples:
     """An impulse response: direct sound and a decaying tail."""
     rng = np.random.default_rng(seed)
-    count = int(min(rt60_s, 0.25) * LISTEN_RATE)
+    count, rt60_s = LISTEN_RATE // 4, 0.3
     tail = rng.standard_normal(count) * 10 ** (-3 * np.arange(count) / (rt60_s * LISTEN_RATE))
     tail *= 0.5 / np.sqrt(np.square(tail).sum())
     tail[0] = 1

@@ -42,7 +42,6 @@ class Client:
         holds: bool = False,
         sleep: bool = False,
         speakers: bool = False,
-        turn_records: bool = False,
     ) -> None:
         numbers = itertools.count()
         self.protocol = RealtimeConnection(
@@ -53,7 +52,6 @@ class Client:
             holds=holds,
             sleep=sleep,
             speakers=speakers,
-            turn_records=turn_records,
         )
         self.recorder = Recorder()
         self.created = self.sent()
@@ -144,8 +142,9 @@ def finished(*items: events.OutputItem, status: Any = "completed", **more: Any) 
     return events.ReplyFinished("resp_1", status, items, USAGE, **more)
 
 
-def user_speaks(item_id: str = "item_u") -> list[events.Event]:
+def user_speaks() -> list[events.Event]:
     """A whole spoken turn, up to its commit."""
+    item_id = "item_u"
     item = MessageItem(item_id, "user", (AudioPart(None, 1.2),))
     return [
         events.SpeechStarted(item_id, 320),

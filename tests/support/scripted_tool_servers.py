@@ -14,8 +14,8 @@ RAIN = CallResult("Rain.")
 NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
-def tool(name: str, *, read_only: bool = False) -> ServerTool:
-    return ServerTool(name, f"The tool {name}.", NO_ARGUMENTS, read_only)
+def tool(name: str) -> ServerTool:
+    return ServerTool(name, f"The tool {name}.", NO_ARGUMENTS)
 
 
 @dataclass(eq=False)

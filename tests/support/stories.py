@@ -150,11 +150,11 @@ class Story:
         assert words_ms, "nothing was judged"
         return max(words_ms, known_ms, _border_ms(silent_ms + wait_ms))
 
-    async def rest(self, limit_ms: int = 60_000) -> None:
+    async def rest(self) -> None:
         """Be silent until nobody speaks and nothing runs."""
         while True:
             await self.wire.scene.hear(FRAME_MS / 1000)
-            assert self.wire.now_ms < limit_ms, "it never comes to rest"
+            assert self.wire.now_ms < 60_000, "it never comes to rest"
             if self._at_rest:
                 await self.wire.settle()
                 if self._at_rest:

@@ -177,7 +177,7 @@ def _language_tensors(architecture: str, size: int, head: int, seed: int) -> Ten
 _EYE_WIDTH, _EYE_LAYERS, _PATCH = 32, 2, 4
 
 
-def projector(path: Path, kind: str, *, width: int = WIDTH, seed: int = 0) -> Path:
+def projector(path: Path, kind: str, *, width: int = WIDTH) -> Path:
     """A random vision projector for a language model that is ``width`` wide.
 
     ``kind`` gemma3: every picture as 32 x 32 pixels, in 16 tokens; qwen2vl_merger: in its own size,
@@ -205,11 +205,11 @@ def projector(path: Path, kind: str, *, width: int = WIDTH, seed: int = 0) -> Pa
         "clip.use_gelu": True,
         **{f"clip.vision.{key}": value for key, value in numbers.items()},
     }
-    return write(path, data, _eye_tensors(kind, width, seed))
+    return write(path, data, _eye_tensors(kind, width))
 
 
-def _eye_tensors(kind: str, width: int, seed: int) -> Tensors:
-    draw = np.random.default_rng(seed)
+def _eye_tensors(kind: str, width: int) -> Tensors:
+    draw = np.random.default_rng(0)
 
     def matrix(*shape: int) -> NDArray[np.float32]:
         drawn = draw.standard_normal(shape) / int(np.prod(shape[1:])) ** 0.5

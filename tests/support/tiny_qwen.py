@@ -28,10 +28,10 @@ TEXT = "Hello there, how are you?"
 
 
 @cache
-def directory(size: str = "1b7", kind: str = "custom_voice") -> Path:
+def directory(size: str = "1b7") -> Path:
     path = Path(tempfile.mkdtemp(prefix="tiny-qwen-"))
     atexit.register(shutil.rmtree, path)
-    make(path, size, kind)
+    make(path, size)
     return path
 
 

@@ -35,6 +35,7 @@ RATE = 48_000
 _PROGRAMS = ("pulseaudio", "pactl", "pacat", "parec")
 _PLUGIN = "libasound_module_pcm_pulse.so"
 _AWAKE_S = 2.2
+_PATIENCE_S = 10.0
 
 
 def _missing() -> str | None:
@@ -150,8 +151,8 @@ class VirtualSound:
         self._server.wait()
         (self._folder / "native").unlink(missing_ok=True)
 
-    def plug(self, awake: bool = True) -> None:
-        """Add the card. ``awake``: wait until sound flows without delay."""
+    def plug(self) -> None:
+        """Add the card, and wait until sound flows without delay."""
         for sink in ("speaker", "micfeed"):
             self._pactl(
                 "load-module", "module-null-sink", f"sink_name={sink}", f"rate={RATE}", "channels=2"
@@ -166,8 +167,7 @@ class VirtualSound:
             self._keepers.append(
                 self._run("parec", f"--device={monitor}", "--latency-msec=10", output="/dev/null")
             )
-        if awake:
-            time.sleep(_AWAKE_S)
+        time.sleep(_AWAKE_S)
 
     def unplug(self) -> None:
         """Remove the card; the server stays."""
@@ -281,10 +281,10 @@ def lag_of(wanted: Pcm, heard: Pcm) -> tuple[int, float]:
     return at, float(score[at])
 
 
-def _until(true: Callable[[], bool], what: str, patience_s: float = 10.0) -> None:
+def _until(true: Callable[[], bool], what: str) -> None:
     """Poll a program that sends no events."""
-    end = time.monotonic() + patience_s
+    end = time.monotonic() + _PATIENCE_S
     while not true():
         if time.monotonic() > end:
-            raise TimeoutError(f"{what} took more than {patience_s:g} s")
+            raise TimeoutError(f"{what} took more than {_PATIENCE_S:g} s")
         time.sleep(0.02)
