@@ -118,15 +118,11 @@ def test_no_judgement_follows_a_pause() -> None:
 # --- an answer that is owed --------------------------------------------------------------------
 
 
-def statuses(story: Story) -> list[str]:
-    return [event.status for event in story.events(events.ReplyFinished)]
-
-
 def test_an_answer_is_given_again_once() -> None:
     """Noise restarts it only once, so an echo cannot make it begin for ever."""
     noises = (silence(0.32), *(say(0.32), silence(1.28)) * 7)
     story = perform(speak(TIME, 0.64), *noises, engines=slow_speaker())
-    assert statuses(story) == ["cancelled", "completed"]
+    assert story.statuses == ["cancelled", "completed"]
 
 
 def test_an_answer_that_was_sent_but_not_played_yet_is_given_again(
@@ -141,7 +137,7 @@ def test_an_answer_that_was_sent_but_not_played_yet_is_given_again(
     engines = cast(tts=voice(seconds_per_word=0.08))
     engines.llm.deltas = ("Yes. ",)
     story = perform(speak(TIME, 0.64), silence(begins / 1000 - 0.64), say(0.16), engines=engines)
-    assert statuses(story) == ["completed", "completed"]
+    assert story.statuses == ["completed", "completed"]
     assert story.prompt() == [("user", TIME)]
 
 
@@ -149,17 +145,17 @@ def test_a_requested_answer_is_given_again() -> None:
     create = send("response.create", response={"instructions": "Greet."})
     story = perform(create, silence(0.16), say(0.32), engines=slow_speaker())
     # Nothing was said, so there is nothing to answer: a greeting is not repeated.
-    assert statuses(story) == ["cancelled"]
+    assert story.statuses == ["cancelled"]
     hello = send("conversation.item.create", item=text_item())
     story = perform(hello, create, silence(0.16), say(0.32), engines=slow_speaker())
-    assert statuses(story) == ["cancelled", "completed"]
+    assert story.statuses == ["cancelled", "completed"]
     assert story.engines.llm.prompts[-1][0].content.startswith("Greet.")
 
 
 def test_an_answer_with_its_own_input_is_given_again() -> None:
     create = send("response.create", response={"input": [text_item("Tell a joke.")]})
     story = perform(create, silence(0.16), say(0.32), engines=slow_speaker())
-    assert statuses(story) == ["cancelled", "completed"]
+    assert story.statuses == ["cancelled", "completed"]
     prompts = [prompt[-1].content for prompt in story.engines.llm.prompts]
     assert prompts == ["Tell a joke."] * 2
 
@@ -169,7 +165,7 @@ def test_what_was_deleted_is_not_answered() -> None:
     [committed] = perform(*question, engines=slow_speaker()).events(events.InputCommitted)
     delete = send("conversation.item.delete", item_id=committed.item_id)
     story = perform(*question, say(0.44), delete, say(0.2), engines=slow_speaker())
-    assert statuses(story) == ["cancelled"]
+    assert story.statuses == ["cancelled"]
 
 
 def test_a_model_that_cannot_read_does_not_delay_a_clear_end() -> None:

@@ -260,7 +260,7 @@ def test_an_answer_asked_for_while_the_words_before_a_call_are_said(
         *(send("conversation.item.create", item=OUTPUT), send("response.create"), *then),
         engines=dancing,
     )
-    assert [event.status for event in story.events(events.ReplyFinished)] == statuses
+    assert story.statuses == statuses
 
 
 # --- what a client does ------------------------------------------------------------------------
@@ -339,8 +339,7 @@ def test_without_interruption_both_turns_are_answered() -> None:
         session=detection(interrupt_response=False),
     )
     first, second = story.end_ms(0), story.end_ms(1)
-    statuses = [event.status for event in story.events(events.ReplyFinished)]
-    assert statuses == ["completed", "completed"]
+    assert story.statuses == ["completed", "completed"]
     table = story.table()
     assert "1376 user speaks" in table
     assert f"{max(first, 834)} says 'I am here.'" in table

@@ -101,7 +101,7 @@ async def test_a_robot_does_not_interrupt_itself(vad: InlineVad) -> None:
     async with scene(settings=HEARD, llm=llm(), stt=stt, tts=voice(), vad=vad) as played:
         await talk(played, client(), 32.0, {1, 16})
         assert played.session.echo_delay_ms == pytest.approx(LATE_S * 1000, abs=20)
-    assert [event.status for event in played.events(ReplyFinished)] == ["completed"] * 2
+    assert played.statuses == ["completed"] * 2
     assert not played.events(SpeechStarted)
     assert not played.events(TranscriptReady)
     assert not played.events(SpeechIgnored)
@@ -127,7 +127,7 @@ async def test_a_robot_does_not_answer_itself_with_any_barge_in_policy(
     begun = scene(config=config, settings=settings, llm=llm(), stt=stt, tts=voice(), vad=vad)
     async with begun as played:
         await talk(played, client(), 16.0, {1})
-    assert [event.status for event in played.events(ReplyFinished)] == ["completed"]
+    assert played.statuses == ["completed"]
     assert not played.events(SpeechStarted)
     assert not played.events(TranscriptReady)
 
@@ -190,7 +190,7 @@ async def test_a_turn_that_is_found_to_be_an_echo_is_dropped(
         said = recording("beckett").pcm[SILENT_SAMPLES : 2 * LISTEN_RATE]
         room_client.say(to_float(said), round(2.4 * LISTEN_RATE))
         await talk(played, room_client, 16.0, {1})
-    assert [event.status for event in played.events(ReplyFinished)] == ["completed"]
+    assert played.statuses == ["completed"]
     assert not played.events(SpeechStarted)
 
 
@@ -203,10 +203,7 @@ async def test_speech_over_the_echo_is_heard(vad: InlineVad) -> None:
         room_client = client()
         room_client.say(said, round(begin * LISTEN_RATE))
         await talk(played, room_client, 28.0, {1, 16})
-    assert [event.status for event in played.events(ReplyFinished)][:2] == [
-        "completed",
-        "cancelled",
-    ]
+    assert played.statuses[:2] == ["completed", "cancelled"]
     started = played.events(SpeechStarted)[0]
     assert begin - 0.35 < started.audio_ms / 1000 < begin + 0.6
     stopped_at = next(at for at, e in played.log if isinstance(e, ReplyFinished) and e.reason)

@@ -119,6 +119,11 @@ class Story:
     def events(self, kind: type[E]) -> list[E]:
         return [event for _, event in self.happened if isinstance(event, kind)]
 
+    @property
+    def statuses(self) -> list[str]:
+        """The final status of each answer."""
+        return [event.status for event in self.events(events.ReplyFinished)]
+
     def prompt(self, number: int = -1) -> list[tuple[str, str]]:
         """Who said what, as the model read it for one answer; without the instructions."""
         messages = self.engines.llm.prompts[number]
