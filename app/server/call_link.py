@@ -17,7 +17,6 @@ from app.server.realtime_link import (
     Opening,
     RealtimeLink,
     Services,
-    SessionLike,
 )
 from app.webrtc.output_queue import RATE, OutputQueue, OutputState
 from app.webrtc.peer import LEAST_LAG_S, Peer
@@ -32,6 +31,7 @@ from pipeline.events import (
     SpeechStarted,
 )
 from pipeline.realtime.wire import ClientMessage, WireError
+from pipeline.session import Session
 
 CONTROLS = 4
 """Most control sockets per call."""
@@ -121,7 +121,7 @@ class CallLink(RealtimeLink):
             self._heard_at = self._loop.time()
             await self._submit([AppendAudio(got, RATE, live=True)])
 
-    def _begin(self) -> SessionLike:
+    def _begin(self) -> Session:
         session = super()._begin()
         session.set_player_lag(LEAST_LAG_S)  # until the client has reported
         return session

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 from app.access.client_secrets import ClientSecret
 from app.access.limits import MessageRate
 from app.access.policy import Caller
-from app.announcing.announcer import Announcer
+from app.api.routes import Engines
 from app.console.recent_turns import RecentTurns
 from app.server.identity import Identity
 from app.server.metrics import Ending, Metrics
@@ -29,7 +29,6 @@ from pipeline.bus import Bus, SlowSubscriber
 from pipeline.commands import AppendAudio, Command, Configure, SessionConfig, WakeUp
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import Memory
-from pipeline.engines.stages import Stages
 from pipeline.events import (
     Event,
     InputCleared,
@@ -41,9 +40,8 @@ from pipeline.events import (
 )
 from pipeline.realtime import wire
 from pipeline.realtime.protocol import RealtimeConnection
-from pipeline.realtime.session_config import SessionDefaults
 from pipeline.realtime.wire import ClientMessage, WireError
-from pipeline.settings import SessionSettings
+from pipeline.session import Session
 from pipeline.work import CLIENT
 
 NORMAL, GOING_AWAY, POLICY, INTERNAL = 1000, 1001, 1008, 1011
@@ -66,69 +64,17 @@ LARGE_MESSAGE_CHARS = 256 * 1024
 logger = logging.getLogger(__name__)
 
 
-class SessionLike(Protocol):
-    """A conversation that publishes on the bus it was made with."""
-
-    async def run(self) -> None:
-        """Work until cancelled; clean up then."""
-        ...
-
-    async def submit(self, command: Command) -> None:
-        """Take one command. Must not wait for an engine: pings are answered in between."""
-        ...
-
-    @property
-    def attentive(self) -> bool:
-        """Whether a turn is open, or the newest sound may begin one."""
-        ...
-
-    @property
-    def asleep(self) -> bool:
-        """Whether only a call or a touch is noticed."""
-        ...
-
-    def set_player_lag(self, seconds: float) -> None:
-        """From the next answer on, assume that audio is heard this long after it was sent."""
-        ...
-
-    def release(self) -> Memory:
-        """Hand the conversation to the caller, who closes it once ``run`` has ended."""
-        ...
-
-
-class AssistantLike(Protocol):
+class AssistantLike(Engines, Protocol):
     """What the server needs of the assembled assistant."""
-
-    def defaults(self) -> SessionDefaults:
-        """A new session's settings; call it only while every engine is ready."""
-        ...
 
     def session(
         self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
-    ) -> SessionLike:
+    ) -> Session:
         """``memory``: of a resumed conversation. ``place``: the client's address."""
         ...
 
     def memory(self, chat: Chat) -> Memory:
         """The memory of a conversation that began at another server."""
-        ...
-
-    @property
-    def stages(self) -> Stages:
-        """The engines."""
-        ...
-
-    def session_settings(self) -> SessionSettings:
-        """The settings that sessions follow."""
-        ...
-
-    def readiness(self) -> Mapping[str, str | None]:
-        """Each engine's name, and why it is not ready; ``None``: it is."""
-        ...
-
-    @property
-    def announcer(self) -> Announcer:
-        """Speaks first in the sessions."""
         ...
 
     async def idle(self) -> None:
@@ -211,7 +157,7 @@ class RealtimeLink(ABC):
         )
         self._assistant = assistant
         self._parked = services.parked
-        self._session: SessionLike | None = None
+        self._session: Session | None = None
         self._has_settings = False
         """Whether settings have come before the session began."""
         self._settling: asyncio.Task[None] | None = None
@@ -295,7 +241,7 @@ class RealtimeLink(ABC):
         if closed is not None:
             await self._hang_up(closed)
 
-    def _begin(self) -> SessionLike:
+    def _begin(self) -> Session:
         """Create the session, with the conversation that the client resumes, if any."""
         config = self._protocol.config
         memory = self._parked.take(self.who, config.tools)
