@@ -15,6 +15,9 @@ from starlette.types import Message
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
+RETRY = {"Retry-After": "2"}
+"""For a client that may try again: engines take seconds to warm up."""
+
 _KINDS = {429: "rate_limit_error"}
 _CODES = {404: "not_found", 405: "method_not_allowed"}
 
@@ -30,6 +33,7 @@ class ApiError(Exception):
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        """``status``: of HTTP. ``param``: the wrong field."""
         super().__init__(message)
         self.status = status
         self.code = code
@@ -38,20 +42,10 @@ class ApiError(Exception):
         self.headers = headers
 
     def response(self) -> JSONResponse:
-        return error_response(self.status, self.code, self.message, self.param, self.headers)
-
-
-def error_response(
-    status: int,
-    code: str,
-    message: str,
-    param: str | None = None,
-    headers: Mapping[str, str] | None = None,
-) -> JSONResponse:
-    """``status`` is the HTTP status, ``param`` the wrong field."""
-    kind = "server_error" if status >= 500 else _KINDS.get(status, "invalid_request_error")
-    error = {"message": message, "type": kind, "code": code, "param": param}
-    return JSONResponse({"error": error}, status, headers=headers)
+        usual = "server_error" if self.status >= 500 else "invalid_request_error"
+        kind = _KINDS.get(self.status, usual)
+        error = {"message": self.message, "type": kind, "code": self.code, "param": self.param}
+        return JSONResponse({"error": error}, self.status, headers=self.headers)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
@@ -59,7 +53,7 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{error.detail}: {request.method} {request.url.path}"
     code = _CODES.get(error.status_code, "invalid_request")
-    return error_response(error.status_code, code, message, headers=error.headers)
+    return ApiError(error.status_code, code, message, headers=error.headers).response()
 
 
 def parsed(kind: type[ModelT], body: bytes | Mapping[str, Any]) -> ModelT:

@@ -14,8 +14,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from app.access.api_errors import ApiError
-from app.api.turnstile import RETRY_AFTER_S, Passage, Turnstile
+from app.access.api_errors import RETRY, ApiError
+from app.api.turnstile import Passage, Turnstile
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
 from pipeline.work import Cancelled
 
@@ -61,7 +61,7 @@ def as_api_error(error: ReachyVoiceError | Cancelled) -> ApiError:
     if isinstance(error, Cancelled):  # by the engine, not by us
         error = EngineCrashed("The engine was replaced, or the server is shutting down. Try again")
     if isinstance(error, EngineCrashed):
-        return ApiError(503, "not_ready", str(error), headers={"Retry-After": str(RETRY_AFTER_S)})
+        return ApiError(503, "not_ready", str(error), headers=RETRY)
     return ApiError(500, "engine_failed", str(error))
 
 

@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.access.api_errors import ApiError, read_body
+from app.access.api_errors import RETRY, ApiError, read_body
 from app.announcing.announcer import Announcer
 from app.api import chat, speech, transcriptions
 from app.api.answering import with_error_answers
 from app.api.say import say
-from app.api.turnstile import RETRY_AFTER_S, Turnstile
+from app.api.turnstile import Turnstile
 from app.settings.model import LimitSettings
 from pipeline.engines.registry import Kind
 from pipeline.engines.stages import Stages
@@ -54,8 +54,7 @@ def plain_routes(engines: Engines, limits: LimitSettings, turnstile: Turnstile) 
     def check(*kinds: Kind) -> SessionDefaults:
         reasons = engines.readiness()
         if why := [f"{kind}: {reasons[kind]}" for kind in kinds if reasons.get(kind)]:
-            headers = {"Retry-After": str(RETRY_AFTER_S)}
-            raise ApiError(503, "not_ready", "; ".join(why), headers=headers)
+            raise ApiError(503, "not_ready", "; ".join(why), headers=RETRY)
         return engines.defaults()
 
     async def body(request: Request) -> bytes:

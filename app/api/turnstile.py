@@ -11,12 +11,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
-from app.access.api_errors import ApiError
+from app.access.api_errors import RETRY, ApiError
 from pipeline.work import CLIENT, Priority, Work, new_client
 
 MOST_WAIT_S = 60.0
 """How long one request waits for conversations in total: a television may keep one busy."""
-RETRY_AFTER_S = 2
 
 
 class Turnstile:
@@ -33,8 +32,7 @@ class Turnstile:
         """Raises ``ApiError`` (429) if too many are inside. All work ends with the block."""
         if len(self._inside) >= self._most:
             message = f"{self._most} requests are under way (limits.plain_requests). Try again."
-            headers = {"Retry-After": str(RETRY_AFTER_S)}
-            raise ApiError(429, "rate_limit_exceeded", message, headers=headers)
+            raise ApiError(429, "rate_limit_exceeded", message, headers=RETRY)
         CLIENT.set(new_client())
         passage = Passage(self._resting)
         self._inside.add(passage)

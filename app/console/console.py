@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from app.access.api_errors import ApiError, error_response
+from app.access.api_errors import ApiError
 from app.access.policy import CONSOLE, CONSOLE_API, WAY
 from app.console.recent_turns import RecentTurn, RecentTurns
 from app.console.running import ConsoleServer
@@ -132,7 +132,7 @@ def _with_headers(handler: Handler) -> Handler:
         except ApiError as error:
             response = error.response()
         except ReachyVoiceError as error:
-            response = error_response(400, "failed", str(error))
+            response = ApiError(400, "failed", str(error)).response()
         response.headers.update(HEADERS)
         return response
 

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app.access.api_errors import error_response
+from app.access.api_errors import ApiError
 from app.access.policy import WAY
 
 PATH = "/callers"
@@ -79,7 +79,7 @@ class Callers:
         async def show(request: Request) -> Response:
             if not request.scope[WAY].is_owner:
                 why = "Only programs on the server's own machine, or with an admin's key, may ask."
-                return error_response(403, "only_here", why)
+                return ApiError(403, "only_here", why).response()
             return JSONResponse({"callers": self.shown()})
 
         return Route(PATH, show)

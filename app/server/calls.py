@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.access.api_errors import ApiError, error_response, form_of, read_body
+from app.access.api_errors import RETRY, ApiError, form_of, read_body
 from app.server import health
 from app.server.call_link import CallLink
 from app.server.client_secrets_http import effective_session
@@ -91,9 +91,9 @@ class OpenCalls:
             self._tasks.create_task(self._serve(opening, offer, result))
             call_id, answer = await result
         except WireError as error:
-            return error_response(400, error.code, error.message, error.param)
+            return ApiError(400, error.code, error.message, error.param).response()
         except OfferError as error:
-            return error_response(400, "invalid_offer", str(error), "sdp")
+            return ApiError(400, "invalid_offer", str(error), "sdp").response()
         except ApiError as error:
             return error.response()
         location = {"Location": f"{CALLS}/{call_id}"}
@@ -162,18 +162,11 @@ class OpenCalls:
         """Raises ``ApiError`` if there is no place for another client."""
         sockets, place = self._sockets, opening.caller.place
         transcribing = transcribes(opening.query, opening.fields)
-        reasons = dict(health.turned_away(self._assistant, transcribes=transcribing))
-        if sockets.closing:
-            reasons = {"server": "shutting down"}
-        retry = {"Retry-After": str(health.RETRY_AFTER_S)}
-        if reasons:
-            sockets.metrics.note_refusal("closing" if sockets.closing else "not_ready")
+        if reasons := sockets.turned_away(transcribes=transcribing):
             why = "; ".join(f"{name}: {why}" for name, why in reasons.items())
-            raise ApiError(503, "not_ready", why, headers=retry)
-        if sockets.full(place):
-            sockets.metrics.note_refusal("full")
-            log.info("%s was turned away: this server is full", place)
-            raise ApiError(429, SESSION_LIMIT, ALL_TAKEN, headers=retry)
+            raise ApiError(503, "not_ready", why, headers=RETRY)
+        if sockets.has_no_place(place):
+            raise ApiError(429, SESSION_LIMIT, ALL_TAKEN, headers=RETRY)
 
     async def control(self, websocket: WebSocket, call_id: str) -> None:
         """Serve another client that follows and controls a call."""
@@ -182,8 +175,8 @@ class OpenCalls:
             await websocket.send_denial_response(_not_found())
             return
         if link.crowded:
-            response = error_response(429, SESSION_LIMIT, "This call has enough controls.")
-            await websocket.send_denial_response(response)
+            refusal = ApiError(429, SESSION_LIMIT, "This call has enough controls.")
+            await websocket.send_denial_response(refusal.response())
             return
         websocket.scope["extensions"][LINK].on_settled()
         await accept(websocket)
@@ -210,7 +203,8 @@ async def _text(field: str | UploadFile | None) -> str | None:
 
 
 def _not_found() -> Response:
-    return error_response(404, "call_not_found", "There is no such call of yours.", "call_id")
+    message = "There is no such call of yours."
+    return ApiError(404, "call_not_found", message, "call_id").response()
 
 
 async def _relay(websocket: WebSocket, unread: asyncio.Queue[str | None]) -> NoReturn:

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app.access.api_errors import ApiError, error_response, parsed, read_body
+from app.access.api_errors import ApiError, parsed, read_body
 from app.access.client_secrets import ClientSecrets
 from app.server import health
 from app.server.gate import CALLER
@@ -56,7 +56,7 @@ def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
             body = await read_body(request, max_body_bytes, " (limits.http_body_kb)")
             answered = _answer(issued, body, request, assistant.defaults())
         except WireError as error:
-            return error_response(400, error.code, error.message, error.param)
+            return ApiError(400, error.code, error.message, error.param).response()
         except ApiError as error:
             return error.response()
         return JSONResponse(answered, headers={"Cache-Control": "no-store"})

@@ -16,7 +16,7 @@ from pathlib import Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from app.access.api_errors import error_response
+from app.access.api_errors import ApiError
 from app.access.client_secrets import ClientSecrets
 from app.access.file import AccessFile
 from app.access.limits import TokenBucket
@@ -255,7 +255,8 @@ def _is_open(path: str) -> bool:
 
 async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
     headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
-    response = error_response(refusal.status, refusal.code, refusal.message, headers=headers)
+    error = ApiError(refusal.status, refusal.code, refusal.message, headers=headers)
+    response = error.response()
     if scope["type"] == "websocket":
         websocket = WebSocket(scope, receive, send)
         await websocket.receive()  # the connect

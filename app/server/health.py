@@ -10,36 +10,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from app.access.api_errors import RETRY
 from app.compose import MODEL
-from app.models.engine_set import EXCHANGED
 from app.server import process_usage
 from app.server.metrics import CONTENT_TYPE
 from app.server.realtime_link import AssistantLike
-from pipeline.engines.by_url.engine import ASKS_TO_WAIT
 from pipeline.engines.registry import Kind
 from pipeline.engines.stages import Stages
 from pipeline.speaking.tuning import RAMP_SLOW
-
-RETRY_AFTER_S = 2
-"""Engines take seconds to warm up."""
 
 
 def unready(assistant: AssistantLike) -> Mapping[str, str]:
     """Engines that are not ready, and why."""
     return {name: why for name, why in assistant.readiness().items() if why is not None}
-
-
-ANSWERS = (Kind.LLM, Kind.TTS)
-"""Engines that a session does not need if it only transcribes."""
-
-
-def turned_away(assistant: AssistantLike, *, transcribes: bool = False) -> Mapping[str, str]:
-    """Reasons why no client can connect now. ``transcribes``: for a transcription session."""
-    return {
-        name: why
-        for name, why in unready(assistant).items()
-        if not why.startswith((EXCHANGED, ASKS_TO_WAIT)) and not (transcribes and name in ANSWERS)
-    }
 
 
 def nameless(assistant: AssistantLike) -> Mapping[str, str]:
@@ -49,7 +32,7 @@ def nameless(assistant: AssistantLike) -> Mapping[str, str]:
 
 def not_ready_response(reasons: Mapping[str, str]) -> JSONResponse:
     body = {"ready": False, "reasons": dict(reasons)}
-    return JSONResponse(body, 503, headers={"Retry-After": str(RETRY_AFTER_S)})
+    return JSONResponse(body, 503, headers=RETRY)
 
 
 def notes(stages: Stages) -> Mapping[str, str]:

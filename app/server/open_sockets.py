@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NoReturn
 
 from starlette.websockets import WebSocket
 
 from app.access.policy import Caller
+from app.models.engine_set import EXCHANGED
+from app.server import health
 from app.server.callers import Callers
 from app.server.gate import CALLER
 from app.server.identity import Identity
@@ -20,6 +22,8 @@ from app.server.metrics import watch_lag
 from app.server.realtime_link import GOING_AWAY, RealtimeLink, Services
 from app.server.realtime_socket import RealtimeSocket, accept
 from app.server.websocket_link import LINK
+from pipeline.engines.by_url.engine import ASKS_TO_WAIT
+from pipeline.engines.registry import Kind
 from pipeline.work import CLIENT, new_client
 
 SESSION_LIMIT = "session_limit_reached"
@@ -61,9 +65,33 @@ class OpenSockets:
         return "full" if full else None
 
     def full(self, address: str) -> bool:
-        """Whether a client from ``address`` must be turned away."""
+        """Whether there is no place for a client from ``address``."""
         of_address = sum(link.address == address for link in self.open)
         return self.busy is not None or of_address >= self._each
+
+    def turned_away(self, *, transcribes: bool) -> Mapping[str, str]:
+        """Why a client that has just come is refused, whoever it is. ``transcribes``: its session
+        only transcribes, and needs no other engine."""
+        if self.closing:
+            self.metrics.note_refusal("closing")
+            return {"server": "shutting down"}
+        reasons = {
+            name: why
+            for name, why in health.unready(self.services.assistant).items()
+            if not why.startswith((EXCHANGED, ASKS_TO_WAIT))
+            and not (transcribes and name in (Kind.LLM, Kind.TTS))
+        }
+        if reasons:
+            self.metrics.note_refusal("not_ready")
+        return reasons
+
+    def has_no_place(self, address: str) -> bool:
+        """Whether a client that has just come from ``address`` is refused for want of a place."""
+        if not self.full(address):
+            return False
+        self.metrics.note_refusal("full")
+        log.info("%s was turned away: this server is full", address)
+        return True
 
     def __len__(self) -> int:
         """How many clients are connected."""

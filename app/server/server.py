@@ -25,7 +25,7 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from app.access.api_errors import error_response, on_http_exception
+from app.access.api_errors import ApiError, on_http_exception
 from app.access.policy import Caller
 from app.api.routes import plain_routes
 from app.api.turnstile import Turnstile
@@ -138,7 +138,6 @@ def build_app(
 
 
 async def _realtime(websocket: WebSocket) -> None:
-    assistant: AssistantLike = websocket.app.state.assistant
     sockets: OpenSockets = websocket.app.state.sockets
     caller: Caller = websocket.scope[CALLER]
     who = identity_of(caller, websocket.scope[SECRET])
@@ -148,18 +147,12 @@ async def _realtime(websocket: WebSocket) -> None:
         return
     transcribing = transcribes(websocket.query_params, given_by(websocket))
     await sockets.cut_dead(who, caller.place)
-    reasons = dict(health.turned_away(assistant, transcribes=transcribing))
-    if sockets.closing:
-        reasons = {"server": "shutting down"}
-    if reasons:
-        sockets.metrics.note_refusal("closing" if sockets.closing else "not_ready")
+    if reasons := sockets.turned_away(transcribes=transcribing):
         sockets.callers.refuse(caller.place, 503)
         await websocket.send_denial_response(health.not_ready_response(reasons))
-    elif sockets.full(caller.place):
-        sockets.metrics.note_refusal("full")
+    elif sockets.has_no_place(caller.place):
         sockets.callers.refuse(caller.place, 503)
         sockets.metrics.note_error(SESSION_LIMIT)
-        log.info("%s was turned away: this server is full", caller.place)
         if caller.proxied and sockets.busy:  # a balancer then asks another server
             await websocket.send_denial_response(health.not_ready_response({"server": "full"}))
             return
@@ -169,7 +162,7 @@ async def _realtime(websocket: WebSocket) -> None:
 
 
 async def _no_calls(request: Request) -> Response:
-    return error_response(501, "webrtc_off", NO_CALLS)
+    return ApiError(501, "webrtc_off", NO_CALLS).response()
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
@@ -179,7 +172,7 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
     scope["app"].state.sockets.metrics.note_refusal("other")
     message = f"Not Found: {scope['path']}. The Realtime API is at /v1/realtime."
     websocket = WebSocket(scope, receive, send)
-    await websocket.send_denial_response(error_response(404, "not_found", message))
+    await websocket.send_denial_response(ApiError(404, "not_found", message).response())
 
 
 # --- serving -----------------------------------------------------------------------------------
