@@ -38,7 +38,7 @@ from app.server.conversation_folder import ConversationFolder
 from app.server.gate import CALLER, CALLS, SECRET, Access, AccessGate
 from app.server.http_guard import HttpGuard
 from app.server.identity import identity_of
-from app.server.listening import BoundPort, GuardedServer, bind, uvicorn_config
+from app.server.listening import BoundPort, GuardedServer, uvicorn_config
 from app.server.metrics import Metrics
 from app.server.open_sockets import ALL_TAKEN, SESSION_LIMIT, OpenSockets
 from app.server.realtime_link import AssistantLike, Services
@@ -47,14 +47,8 @@ from app.server.reconnect import ParkedConversations
 from app.server.session_address import given_by, transcribes
 from app.settings.model import LimitSettings
 
-MAX_MESSAGE_BYTES = 32 * 1024 * 1024
-"""A longer message closes the connection with 1009: 15 MiB of audio are 20 MiB of base64."""
-
 PING_S = 20.0
 """Time between pings, and for an answer to one; the usual value of clients and servers."""
-
-HANDSHAKE_S = 10.0
-"""Time for a request, or a TLS handshake, to arrive."""
 NO_CALLS = (
     "WebRTC is switched off on this server. Its owner can switch it on: server.webrtc: true in the "
     "settings. Or use a WebSocket."
@@ -180,26 +174,24 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def serve(
     app: Starlette,
-    host: str,
-    port: int,
+    listener: socket.socket,
     *,
     drain_s: float,
     finish_s: float = 0.0,
-    max_message_bytes: int = MAX_MESSAGE_BYTES,
+    max_message_bytes: int,
     ping_s: float = PING_S,
-    handshake_s: float = HANDSHAKE_S,
+    handshake_s: float,
     tls: ssl.SSLContext | None = None,
-    listener: socket.socket | None = None,
     beside: Sequence[BoundPort] = (),
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain: conversations get ``finish_s`` to end, replies and
     plain requests in progress ``drain_s`` more; then every client is closed with 1001. A second
     signal ends the server at once.
 
-    ``listener`` is a socket from ``bind``, for a caller that must know that the port is free (or
-    which port it got) before starting engines. ``beside``: more ports. Raises ``ServerError``.
+    ``listener``: from ``bind``. ``beside``: more ports. ``max_message_bytes``: a longer message
+    closes the connection with 1009; 15 MiB of audio are 20 MiB of base64. ``handshake_s``: time for
+    a request, or a TLS handshake, to arrive.
     """
-    listener = listener or bind(host, port)
     listeners = [BoundPort(listener, tls), *beside]
     malformed = partial(app.state.sockets.metrics.note_refusal, "other")
     guard = HttpGuard(app, handshake_s, app.state.proxies, malformed)

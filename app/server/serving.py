@@ -98,14 +98,12 @@ async def run_server(
             tasks = [group.create_task(each) for each in aside]
             await serve(
                 app,
-                settings.host,
-                settings.port,
+                ports.main,
                 drain_s=settings.drain_s,
                 finish_s=settings.finish_s,
                 max_message_bytes=settings.max_message_mb * 1024 * 1024,
                 handshake_s=limits.handshake_s,
                 tls=tls.context if tls is not None else None,
-                listener=ports.main,
                 beside=ports.browsers,
             )
             for task in tasks:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from app.server.listening import ServerError, bind
-from app.server.server import build_app, serve
 from app.server.serving import StartInterrupt, local_server
 from pipeline import events
 from pipeline.audio import Pcm
@@ -81,12 +80,7 @@ async def test_a_session_starts_without_optional_or_late_engines(
 
 async def test_a_taken_port_says_what_to_do(served: Served) -> None:
     with pytest.raises(ServerError) as taken:
-        await serve(
-            build_app(ScriptedAssistant(), max_sessions=1),
-            "127.0.0.1",
-            served.port,
-            drain_s=0,
-        )
+        bind("127.0.0.1", served.port)
     assert str(served.port) in taken.value.what
     assert "another program" in taken.value.why
     assert f"server.port={served.port + 1}" in taken.value.fix

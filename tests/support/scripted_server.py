@@ -201,7 +201,8 @@ async def running(
     """The server's port and task."""
     listener = bind(host, 0)
     port = listener.getsockname()[1]
-    serving = serve(app, host, port, drain_s=drain_s, listener=listener, **options)
+    usual: dict[str, Any] = {"max_message_bytes": 32 * 2**20, "handshake_s": 10.0}
+    serving = serve(app, listener, drain_s=drain_s, **usual | options)
     async with beside(serving) as task:
         await asyncio.sleep(0)  # it takes signals from here on; the listener holds early clients
         yield port, task
