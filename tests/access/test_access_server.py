@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from app.access.file import AccessFile
@@ -40,11 +39,6 @@ Come = Callable[[str], None]
 @pytest.fixture
 def come_from(monkeypatch: pytest.MonkeyPatch) -> Come:
     return partial(appear_from, monkeypatch)
-
-
-async def ask(served: Served, method: str, path: str, **options: Any) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client:
-        return await client.request(method, path, **options)
 
 
 # --- 401 ---------------------------------------------------------------------------------------
@@ -111,20 +105,20 @@ async def test_malformed_headers_are_refused(
 async def test_plain_http_needs_access_except_health(serving: Serve, come_from: Come) -> None:
     served = await serving(access=Access(RULES))
     come_from("192.168.1.66")
-    assert (await ask(served, "GET", "/health")).status_code == 200
+    assert (await served.get("/health")).status_code == 200
     paths = ("/ready", "/metrics", "/v1/models", "/v1/realtime", "/nowhere", "/health/")
     for path in paths:
-        assert (await ask(served, "GET", path)).status_code == 401, path
-    assert (await ask(served, "POST", "/v1/realtime/client_secrets")).status_code == 401
+        assert (await served.get(path)).status_code == 401, path
+    assert (await served.post("/v1/realtime/client_secrets")).status_code == 401
     bearer = {"Authorization": f"Bearer {KEY}"}
     for path in ("/ready", "/v1/models"):
-        assert (await ask(served, "GET", path, headers=bearer)).status_code == 200
+        assert (await served.ask("GET", path, headers=bearer)).status_code == 200
 
 
 async def test_errors_of_plain_http_have_openais_shape(served: Served) -> None:
-    missing = await ask(served, "GET", "/nowhere")
+    missing = await served.get("/nowhere")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
-    wrong = await ask(served, "GET", "/v1/realtime/client_secrets")
+    wrong = await served.get("/v1/realtime/client_secrets")
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
     assert wrong.headers["Allow"] == "POST"
 
@@ -135,7 +129,7 @@ async def test_a_forwarded_address_is_not_trusted(serving: Serve) -> None:
     served = await serving(access=access)
     forwarded = {"X-Forwarded-For": "192.168.1.7", "X-Forwarded-Proto": "https"}
     assert (await refusal(served, additional_headers=forwarded)).status_code == 401
-    assert (await ask(served, "GET", "/ready", headers=forwarded)).status_code == 401
+    assert (await served.ask("GET", "/ready", headers=forwarded)).status_code == 401
 
 
 # --- 403 ---------------------------------------------------------------------------------------
@@ -149,7 +143,7 @@ async def test_a_web_page_gets_a_403_on_the_upgrade(serving: Serve, origin: str)
         answer = await refusal(served, origin=origin)
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "origin_not_allowed")
     assert (
-        await ask(served, "POST", "/v1/realtime/client_secrets", headers={"Origin": origin})
+        await served.post("/v1/realtime/client_secrets", headers={"Origin": origin})
     ).status_code == 403
     (line,) = told
     assert origin in line
@@ -169,11 +163,11 @@ async def test_dns_rebinding_is_refused(serving: Serve) -> None:
     served = await serving(access=Access(tell=told.append))
     host = {"Host": f"evil.example:{served.port}"}
     for path in ("/ready", "/v1/models"):
-        answer = await ask(served, "GET", path, headers=host)
+        answer = await served.ask("GET", path, headers=host)
         assert (answer.status_code, answer.json()["error"]["code"]) == (403, "host_not_allowed")
     assert len(told) == 1
     named = {"Host": f"localhost:{served.port}"}
-    assert (await ask(served, "GET", "/ready", headers=named)).status_code == 200
+    assert (await served.ask("GET", "/ready", headers=named)).status_code == 200
 
 
 # --- the console -------------------------------------------------------------------------------
@@ -193,8 +187,8 @@ async def test_the_console_gets_one_line_for_each_stranger(serving: Serve, come_
 async def test_a_strangers_headers_are_escaped_on_the_console(serving: Serve) -> None:
     told: list[str] = []
     served = await serving(access=Access(tell=told.append))
-    await ask(served, "GET", "/ready", headers={"Origin": "http://[bold]\x1b[31m\u00e9".encode()})
-    await ask(served, "GET", "/ready", headers={"Origin": "http://" + "a" * 5_000})
+    await served.ask("GET", "/ready", headers={"Origin": "http://[bold]\x1b[31m\u00e9".encode()})
+    await served.ask("GET", "/ready", headers={"Origin": "http://" + "a" * 5_000})
     assert all(line.isascii() and line.isprintable() and len(line) < 400 for line in told)
 
 

@@ -61,13 +61,10 @@ async def served(serving: Serve, access: Access) -> Served:
     return await serving(access=access)
 
 
-async def post(
-    served: Served, body: Any = None, path: str = PATH, **options: Any
-) -> httpx.Response:
+async def post(served: Served, body: Any = None, **options: Any) -> httpx.Response:
     if body is not None:
         options["content"] = body if isinstance(body, bytes) else json.dumps(body)
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client:
-        return await client.post(path, **options)
+    return await served.post(PATH, **options)
 
 
 def checked(answer: httpx.Response) -> ClientSecretCreateResponse:

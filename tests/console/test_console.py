@@ -188,9 +188,7 @@ NEVER = [
 
 
 async def status(served: Served, path: str, **headers: str) -> int:
-    async with httpx.AsyncClient() as client:
-        url = f"http://127.0.0.1:{served.port}{path}"
-        return (await client.get(url, headers=headers)).status_code
+    return (await served.get(path, **headers)).status_code
 
 
 async def test_an_allowed_address_and_a_key_see_no_console(
@@ -201,8 +199,7 @@ async def test_an_allowed_address_and_a_key_see_no_console(
     served = await serving(access=Access(rules))
     appear_from(monkeypatch, "192.0.2.9")
     for path in NEVER:
-        async with httpx.AsyncClient() as client:
-            answer = await client.get(f"http://127.0.0.1:{served.port}{path}")
+        answer = await served.get(path)
         assert answer.status_code == 403
         assert answer.json()["error"]["code"] == "console_forbidden"
         assert await status(served, path, Authorization=f"Bearer {key}") == 403

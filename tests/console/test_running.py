@@ -52,16 +52,11 @@ async def served(serving: Serve, file: AccessFile) -> Served:
 
 
 async def post(served: Served, path: str, body: Any, **headers: str) -> httpx.Response:
-    url = f"http://127.0.0.1:{served.port}/console/api/{path}"
-    async with httpx.AsyncClient(timeout=60) as client:
-        return await client.post(url, json=body, headers={**WRITE, **headers})
+    return await served.post(f"/console/api/{path}", json=body, headers={**WRITE, **headers})
 
 
 async def get(served: Served, path: str, **headers: str) -> httpx.Response:
-    async with httpx.AsyncClient(timeout=60) as client:
-        return await client.get(
-            f"http://127.0.0.1:{served.port}/console/api/{path}", headers=headers
-        )
+    return await served.get(f"/console/api/{path}", **headers)
 
 
 # --- who may -----------------------------------------------------------------------------------
@@ -107,11 +102,10 @@ async def test_no_other_page_writes(
 
 
 async def test_a_write_needs_our_header_and_a_post(served: Served, file: AccessFile) -> None:
-    url = f"http://127.0.0.1:{served.port}/console/api/access/allow"
-    async with httpx.AsyncClient() as client:
-        assert (await client.post(url, json={"address": ROBOT})).status_code == 403
-        assert (await client.get(url)).status_code == 405
-        assert (await client.options(url)).status_code == 405, "no page may ask first"
+    path = "/console/api/access/allow"
+    assert (await served.post(path, json={"address": ROBOT})).status_code == 403
+    assert (await served.get(path)).status_code == 405
+    assert (await served.ask("OPTIONS", path)).status_code == 405, "no page may ask first"
     assert not (await asyncio.to_thread(file.read)).addresses
 
 

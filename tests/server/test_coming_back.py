@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 
@@ -151,9 +150,11 @@ async def test_a_client_that_left_or_asks_for_it_starts_anew(
 
 async def secret_from(home: Home, key: str, **session: Any) -> str:
     """A client secret made by the owner of ``key``."""
-    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {key}"}) as maker:
-        url = f"http://127.0.0.1:{home.served.port}/v1/realtime/client_secrets"
-        made = await maker.post(url, json={"session": {"type": "realtime", **session}})
+    made = await home.served.post(
+        "/v1/realtime/client_secrets",
+        headers={"Authorization": f"Bearer {key}"},
+        json={"session": {"type": "realtime", **session}},
+    )
     value: str = made.json()["value"]
     return value
 

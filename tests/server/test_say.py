@@ -21,18 +21,14 @@ from pipeline.engines.registry import Kind
 from reachy_voice.testing import ScriptedTts
 from tests.models.test_exchange import running
 from tests.support.protocol_client import text_item
-from tests.support.scripted_server import Served, servers, talking
+from tests.support.scripted_server import servers, talking
 from tests.support.small_engines import install
 from tests.support.staged_server import StagedAssistant
 
 pytestmark = pytest.mark.machine
 
 DINNER = "Dinner is ready."
-
-
-async def post(served: Served, body: dict[str, Any], **options: Any) -> httpx.Response:
-    async with httpx.AsyncClient(**options) as client:
-        return await client.post(f"http://127.0.0.1:{served.port}/v1/reachy/say", json=body)
+SAY = "/v1/reachy/say"
 
 
 async def test_an_announcement_is_an_ordinary_response_in_all_conversations() -> None:
@@ -42,7 +38,7 @@ async def test_an_announcement_is_an_ordinary_response_in_all_conversations() ->
             for talk in (one, other):
                 await talk.send("input_audio_buffer.clear")
                 await talk.until("input_audio_buffer.cleared")
-            asked = asyncio.create_task(post(served, {"text": DINNER}))
+            asked = asyncio.create_task(served.post(SAY, json={"text": DINNER}))
             for talk in (one, other):
                 created = await talk.until("response.created")
                 assert created["response"]["metadata"] is None
@@ -64,7 +60,7 @@ async def test_an_announcement_ends_with_its_http_client() -> None:
             await talk.send("response.create")
             await talk.until("response.created")
             with pytest.raises(httpx.ReadTimeout):
-                await post(served, {"text": DINNER}, timeout=0.2)
+                await served.post(SAY, json={"text": DINNER}, timeout=0.2)
             await talk.until("response.done")
         assert DINNER not in assistant.tts.said
 
@@ -87,7 +83,7 @@ QUESTION = text_item("Hi")
 async def test_bad_requests_are_refused(body: dict[str, Any], status: int, code: str) -> None:
     async with servers() as start:
         served = await start(StagedAssistant(), limits=LimitSettings(http_body_kb=2))
-        answer = await post(served, body)
+        answer = await served.post(SAY, json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
 
@@ -135,5 +131,5 @@ async def next_said(socket: ClientConnection) -> str:
 async def test_access_is_checked() -> None:
     async with servers() as start:
         served = await start(StagedAssistant(), access=Access(Rules(loopback=False)))
-        answer = await post(served, {"text": DINNER})
+        answer = await served.post(SAY, json={"text": DINNER})
     assert answer.status_code == 401

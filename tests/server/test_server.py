@@ -8,7 +8,6 @@ import os
 import signal
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from starlette.websockets import WebSocket
@@ -172,8 +171,8 @@ async def test_the_timeline_comes_before_response_done_when_asked_for(served: Se
 
 
 async def test_a_touch_over_http_wakes_sleeping_robots(served: Served) -> None:
-    wake = f"http://127.0.0.1:{served.port}/v1/reachy/wake"
-    async with talking(served) as talk, httpx.AsyncClient() as http:
+    wake = "/v1/reachy/wake"
+    async with talking(served) as talk:
         session = await served.session_of(talk)
         for asleep, address, woken in (
             (False, "", 0),
@@ -181,10 +180,9 @@ async def test_a_touch_over_http_wakes_sleeping_robots(served: Served) -> None:
             (True, "", 1),
         ):
             session.asleep = asleep
-            answer = await http.post(wake + address)
-            assert answer.json() == {"woken": woken}
+            assert (await served.post(wake + address)).json() == {"woken": woken}
         assert session.commands[-1] == commands.WakeUp()
-        assert (await http.get(wake)).status_code == 405
+        assert (await served.get(wake)).status_code == 405
 
 
 async def test_the_conversation_is_not_logged(

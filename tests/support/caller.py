@@ -218,11 +218,6 @@ class _Spoilt:
         return getattr(self._transport, name)
 
 
-async def post(served: Served, path: str, **options: Any) -> httpx.Response:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{served.port}") as client:
-        return await client.post(path, **options)
-
-
 async def offer() -> str:
     """An SDP offer from a client that never calls."""
     caller = Caller()
@@ -250,7 +245,7 @@ async def calling(
             given = headers or {}
             body = {"files": {"sdp": (None, offer), "session": (None, json.dumps(session))}}
         async with asyncio.timeout(longest_s):  # otherwise aiortc's threads would outlive a failure
-            await caller.accept(await post(served, f"{CALLS}{query}", headers=given, **body))
+            await caller.accept(await served.post(f"{CALLS}{query}", headers=given, **body))
             assert (await caller.next())["type"] == "session.created"
             yield caller
     finally:

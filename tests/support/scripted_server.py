@@ -152,9 +152,17 @@ class Served:
         await talk.send("input_audio_buffer.clear")
         return await self.assistant.opened.get()
 
+    async def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        """A plain HTTP request. ``options``: as for ``httpx``."""
+        url = f"http://127.0.0.1:{self.port}"
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+            return await client.request(method, path, **options)
+
     async def get(self, path: str, **headers: str) -> httpx.Response:
-        async with httpx.AsyncClient(headers=headers) as client:
-            return await client.get(f"http://127.0.0.1:{self.port}{path}")
+        return await self.ask("GET", path, headers=headers)
+
+    async def post(self, path: str, **options: Any) -> httpx.Response:
+        return await self.ask("POST", path, **options)
 
 
 def appear_from(monkeypatch: pytest.MonkeyPatch, address: str) -> None:

@@ -18,7 +18,6 @@ from reachy_voice.testing import ScriptedStt
 from tests.clients.engines import NOON, TALE, TIME, phrase_cast
 from tests.clients.installed import node_modules
 from tests.support.browser import browsing
-from tests.support.caller import post
 from tests.support.file_server import file_server
 from tests.support.recordings import recording
 from tests.support.scripted_server import Serve, Served
@@ -63,7 +62,7 @@ def sdk(cache: WeightsCache) -> Path:
 
 
 async def start(page: Page, served: Served) -> None:
-    made = await post(served, "/v1/realtime/client_secrets")
+    made = await served.post("/v1/realtime/client_secrets")
     url = f"http://127.0.0.1:{served.port}/v1/realtime/calls"
     await page.evaluate(START, [url, made.json()["value"]])
 

@@ -13,7 +13,7 @@ import pytest
 from app.webrtc.peer import Peer
 from pipeline.items import MessageItem
 from tests.clients.engines import NOON, STORY, TALE, TIME, WAIT, WEATHER, WEATHER_ARGUMENTS
-from tests.support.caller import SESSION, calling, post, tone, tone_cast
+from tests.support.caller import SESSION, calling, tone, tone_cast
 from tests.support.protocol_client import text_item
 from tests.support.scripted_server import Serve, Served, closed_with, refusal, talking
 from tests.support.staged_server import StagedAssistant
@@ -21,11 +21,6 @@ from tests.support.staged_server import StagedAssistant
 pytestmark = pytest.mark.machine  # sound in real time
 
 TOOLS = [{"type": "function", "name": "get_weather", "parameters": {"type": "object"}}]
-
-
-@pytest.fixture
-async def served(serving: Serve) -> Served:
-    return await serving(StagedAssistant(cast=tone_cast()), webrtc=True)
 
 
 async def test_a_question_is_heard_and_answered_aloud(served: Served) -> None:
@@ -121,12 +116,12 @@ async def test_a_control_socket_follows_and_steers_the_call(served: Served) -> N
             for each in (control, caller):
                 updated = await each.until("session.updated")
                 assert updated["session"]["instructions"] == "Sing."
-            assert (await post(served, f"{caller.location}/hangup")).status_code == 200
+            assert (await served.post(f"{caller.location}/hangup")).status_code == 200
             await caller.closed.wait()
             with closed_with(1000):
                 await control.until("nothing else")
     assert (await refusal(served, f"?call_id={call_id}")).status_code == 404
-    assert (await post(served, f"{caller.location}/hangup")).status_code == 404
+    assert (await served.post(f"{caller.location}/hangup")).status_code == 404
 
 
 async def test_a_conversation_is_resumed_after_the_network_was_lost(

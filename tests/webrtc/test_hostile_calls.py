@@ -11,17 +11,12 @@ from app.server.call_link import CallLink
 from app.settings.model import LimitSettings
 from app.webrtc.peer import Peer
 from tests.clients.engines import TIME
-from tests.support.caller import CALLS, SESSION, Caller, calling, post, tone, tone_cast
+from tests.support.caller import CALLS, SESSION, Caller, calling, tone, tone_cast
 from tests.support.protocol_client import text_item
 from tests.support.scripted_server import Serve, Served, closed_with, talking
 from tests.support.staged_server import StagedAssistant
 
 pytestmark = pytest.mark.machine  # sound in real time
-
-
-@pytest.fixture
-async def served(serving: Serve) -> Served:
-    return await serving(StagedAssistant(cast=tone_cast()), webrtc=True)
 
 
 async def test_a_client_that_calls_again_before_its_loss_is_noticed_resumes(
@@ -43,7 +38,7 @@ async def test_a_client_that_calls_again_before_its_loss_is_noticed_resumes(
 async def test_a_control_may_come_before_the_call_is_connected(served: Served) -> None:
     caller = Caller()
     try:
-        answer = await post(served, CALLS, content=await caller.offer())
+        answer = await served.post(CALLS, content=await caller.offer())
         call_id = answer.headers["Location"].rpartition("/")[2]
         async with talking(served, f"?call_id={call_id}") as control:
             await control.send("session.update", session={**SESSION, "instructions": "Sing."})
@@ -125,7 +120,7 @@ async def test_a_call_that_cannot_be_closed_does_not_affect_others(
             async with calling(served) as other:
                 other.send("conversation.item.create", item=text_item())
                 await other.until("conversation.item.done")
-                await post(served, f"{other.location}/hangup")
+                await served.post(f"{other.location}/hangup")
                 await other.closed.wait()
         caller.send("conversation.item.create", item=text_item())
         await caller.until("conversation.item.done")
@@ -136,7 +131,7 @@ async def test_speech_for_a_client_without_audio_is_not_kept(served: Served) -> 
     caller = Caller()
     try:
         silent = (await caller.offer()).replace("a=sendrecv", "a=sendonly")
-        await caller.accept(await post(served, CALLS, content=silent))
+        await caller.accept(await served.post(CALLS, content=silent))
         caller.microphone.say(tone(TIME))
         await caller.until("response.done")
         (link,) = served.sockets.open

@@ -22,16 +22,11 @@ from app.settings.model import LimitSettings
 from app.webrtc.output_queue import FRAME_SAMPLES, RATE, OutputQueue
 from app.webrtc.peer import Peer
 from app.webrtc.tracks import PacketEar
-from tests.support.caller import CALLS, SESSION, offer, post, tone_cast
+from tests.support.caller import CALLS, SESSION, offer, tone_cast
 from tests.support.scripted_server import Serve, Served, appear_from, refusal, talking
 from tests.support.staged_server import StagedAssistant
 
 pytestmark = pytest.mark.machine
-
-
-@pytest.fixture
-async def served(serving: Serve) -> Served:
-    return await serving(StagedAssistant(cast=tone_cast()), webrtc=True)
 
 
 @pytest.mark.parametrize(
@@ -98,14 +93,14 @@ async def test_a_browsers_blob_is_a_field_and_others_have_no_effect(served: Serv
         "session": ("blob", session, "application/json"),
         "more": (None, "more"),
     }
-    answer = await post(served, CALLS, files=blobs)
+    answer = await served.post(CALLS, files=blobs)
     assert answer.status_code == 201, answer.text
 
 
 async def test_a_form_may_be_named_in_capitals(served: Served) -> None:
     form = '--X\r\nContent-Disposition: form-data; name="session"\r\n\r\n[]\r\n--X--\r\n'
     named = {"Content-Type": "Multipart/Form-Data; boundary=X"}
-    answer = await post(served, CALLS, content=form, headers=named)
+    answer = await served.post(CALLS, content=form, headers=named)
     assert answer.json()["error"]["code"] == "missing_required_parameter"
 
 
@@ -127,19 +122,19 @@ async def test_an_invalid_offer_is_refused(served: Served) -> None:
         ),
     ]
     for body, code in table:
-        answer = await post(served, CALLS, **body)
+        answer = await served.post(CALLS, **body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, code), body
-    assert (await post(served, CALLS, content="x" * 300_000)).status_code == 413
+    assert (await served.post(CALLS, content="x" * 300_000)).status_code == 413
     await served.sockets.empty()
 
 
 async def test_a_full_server_and_one_without_webrtc_refuse(serving: Serve) -> None:
     served = await serving(StagedAssistant(cast=tone_cast()), webrtc=True, max_sessions=1)
     async with talking(served):
-        full = await post(served, CALLS, content=await offer())
+        full = await served.post(CALLS, content=await offer())
         assert (full.status_code, full.json()["error"]["code"]) == (429, "session_limit_reached")
     without = await serving()
-    off = await post(without, CALLS, content=await offer())
+    off = await without.post(CALLS, content=await offer())
     assert (off.status_code, off.json()["error"]["code"]) == (501, "webrtc_off")
     assert "server.webrtc" in off.json()["error"]["message"]
 
@@ -149,7 +144,7 @@ async def test_a_call_that_never_connects_frees_its_place(
 ) -> None:
     limits = LimitSettings(handshake_s=0.2)
     served = await serving(StagedAssistant(cast=tone_cast()), webrtc=True, limits=limits)
-    assert (await post(served, CALLS, content=await offer())).status_code == 201
+    assert (await served.post(CALLS, content=await offer())).status_code == 201
     await served.sockets.empty()
     assert "UDP" in caplog.text
 
@@ -197,12 +192,12 @@ async def test_access_is_that_of_a_websocket(
     secret, _ = secrets.issue(60, SESSION)
     shown = {"SECRET": f"Bearer {secret}", "EXPIRED": f"Bearer {expired}"}
     sent = {name: shown.get(value, value) for name, value in headers.items()}
-    answer = await post(served, CALLS, content=await offer(), headers=sent)
+    answer = await served.post(CALLS, content=await offer(), headers=sent)
     assert answer.status_code == status
     is_expired = status == 401 and answer.json()["error"]["code"] == "expired_client_secret"
     assert is_expired == ("EXPIRED" in headers.values())
     assert ("Origin" in headers) == ("access-control-allow-origin" in answer.headers)
-    hangup = await post(served, f"{CALLS}/rtc_1/hangup", headers=sent)
+    hangup = await served.post(f"{CALLS}/rtc_1/hangup", headers=sent)
     assert hangup.status_code == (404 if status == 201 else status)
     if "Host" in headers:
         return  # WebSocket clients write their own
@@ -216,8 +211,8 @@ async def test_access_is_that_of_a_websocket(
 async def test_a_call_hung_up_before_it_connects_frees_its_place(
     served: Served,
 ) -> None:
-    answer = await post(served, CALLS, content=await offer())
-    assert (await post(served, f"{answer.headers['Location']}/hangup")).status_code == 200
+    answer = await served.post(CALLS, content=await offer())
+    assert (await served.post(f"{answer.headers['Location']}/hangup")).status_code == 200
     async with asyncio.timeout(20):
         await served.sockets.empty()
 
@@ -238,7 +233,7 @@ async def test_only_its_client_ends_and_controls_a_call(
     served = await serving(StagedAssistant(cast=tone_cast()), webrtc=True, access=access)
     appear_from(monkeypatch, "192.168.1.66")
     mine = {"Authorization": "Bearer right"}
-    answer = await post(served, CALLS, content=await offer(), headers=mine)
+    answer = await served.post(CALLS, content=await offer(), headers=mine)
     call = answer.headers["Location"]
     appear_from(monkeypatch, address)
     theirs = {"Authorization": f"Bearer {key}"} if key else {}
@@ -254,11 +249,11 @@ async def test_the_maker_of_its_secret_ends_and_controls_a_call(
     appear_from(monkeypatch, "192.168.1.66")
     made = {"Authorization": "Bearer maker"}
     first, again = [
-        (await post(served, "/v1/realtime/client_secrets", headers=made)).json()["value"]
+        (await served.post("/v1/realtime/client_secrets", headers=made)).json()["value"]
         for _ in range(2)
     ]
     headers = {"Authorization": f"Bearer {first}"}
-    call = (await post(served, CALLS, content=await offer(), headers=headers)).headers["Location"]
+    call = (await served.post(CALLS, content=await offer(), headers=headers)).headers["Location"]
     if key != "again":
         appear_from(monkeypatch, "192.168.1.99")
     theirs = {"Authorization": f"Bearer {again if key == 'again' else key}"}
@@ -272,7 +267,7 @@ async def is_owned(served: Served, call: str, headers: dict[str, str], owned: bo
             pass
     else:
         assert (await refusal(served, query, additional_headers=headers)).status_code == 404
-    hangup = await post(served, f"{call}/hangup", headers=headers)
+    hangup = await served.post(f"{call}/hangup", headers=headers)
     assert hangup.status_code == (200 if owned else 404)
 
 
@@ -284,7 +279,7 @@ async def test_an_offer_of_many_lines_is_refused_at_once(served: Served, line: s
     good = await offer()
     end = good.index("m=application")
     long = good[:end] + "\r\n".join([*lines, ""]) + good[end:]
-    answer = await post(served, CALLS, content=long)
+    answer = await served.post(CALLS, content=long)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_offer")
     assert "300 lines" in answer.json()["error"]["message"]
 
@@ -293,11 +288,11 @@ async def test_an_offer_may_have_many_addresses(served: Served) -> None:
     good = await offer()
     candidate = "a=candidate:{n} 1 udp 1 10.0.0.1 9 typ host\r\n"
     many = "".join(candidate.format(n=n) for n in range(1000))
-    assert (await post(served, CALLS, content=good + many)).status_code == 201
+    assert (await served.post(CALLS, content=good + many)).status_code == 201
 
 
 async def test_an_extension_of_the_offer_may_have_attributes(served: Served) -> None:
     """As GStreamer writes them."""
     good = (await offer()).replace(":ssrc-audio-level", ":ssrc-audio-level vad=on")
     assert "vad=on" in good
-    assert (await post(served, CALLS, content=good)).status_code == 201
+    assert (await served.post(CALLS, content=good)).status_code == 201
