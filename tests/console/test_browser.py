@@ -8,17 +8,17 @@ import json
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import aiortc  # noqa: F401  (a server would import it in the middle of a test)
 import numpy as np
 import pytest
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import Page, Route, WebSocket, expect
 
 from app.access.file import AccessFile
 from app.access.policy import Rules
@@ -107,11 +107,45 @@ SPOKEN = TurnRecord(
 )
 
 
-@asynccontextmanager
-async def console(port: int, tmp_path: Path, page: str) -> AsyncIterator[Visit]:
-    async with browsing(tmp_path) as visit:
-        await visit.page.goto(f"http://localhost:{port}/console/#{page}")
-        yield visit
+Console = Callable[..., AbstractAsyncContextManager[Page]]
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Console:
+    """Opens a page of a server, or of the relay before it. The browser must not complain, unless it
+    ``complains`` of a lost connection or a refusal. ``before``: is given the empty page.
+    ``options``: as for ``browsing``."""
+
+    @asynccontextmanager
+    async def opened(
+        place: Any,
+        page: str = "talk",
+        *,
+        script: str = "",
+        before: Callable[[Page], Any] = lambda page: None,
+        complains: bool = False,
+        **options: Any,
+    ) -> AsyncIterator[Page]:
+        async with browsing(tmp_path, **options) as visit:
+            await visit.page.add_init_script(script)
+            if (preparing := before(visit.page)) is not None:
+                await preparing
+            await visit.page.goto(f"http://localhost:{place.port}/console/#{page}")
+            yield visit.page
+            assert complains or visit.complaints == []
+
+    return opened
+
+
+def frames(note: Callable[[dict[str, Any]], object], *ways: str) -> Callable[[Page], None]:
+    """For ``before``: passes on the events of the page's WebSockets that are ``sent`` or
+    ``received``."""
+
+    def follow(socket: WebSocket) -> None:
+        for way in ways:
+            socket.on(f"frame{way}", lambda text: note(json.loads(text)))
+
+    return lambda page: page.on("websocket", follow)
 
 
 @pytest.fixture
@@ -185,39 +219,32 @@ async def write(page: Page, words: str) -> None:
 @pytest.mark.parametrize("width", [1200, 768, 360])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_every_page_is_accessible(
-    owned: Served, tmp_path: Path, width: int, scheme: str
+    owned: Served, console: Console, width: int, scheme: str
 ) -> None:
     options = {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
-    async with browsing(tmp_path, **options) as visit, talking(owned) as talk:
+    async with console(owned, **options) as page, talking(owned) as talk:
         await talk.send("input_audio_buffer.clear")
-        for page in ("talk", "turns", "server", "models"):
-            await visit.page.goto(f"http://localhost:{owned.port}/console/#{page}")
-            await expect(visit.page.locator(f'nav a[href="#{page}"]')).to_have_attribute(
-                "aria-current", "page"
-            )
-            await expect(visit.page.locator("main h2, main button").first).to_be_visible()
-            if page == "server":
-                await visit.page.get_by_role("button", name="Check this machine").click()
-                await expect(visit.page.get_by_text("reachy-voice setup")).to_be_visible()
-                compass = visit.page.get_by_label("speech from 30°")
-                await expect(compass).to_be_visible()
-                memory = visit.page.get_by_label(re.compile("^Memory: [0-9]+ MiB of"))
-                await expect(memory).to_be_visible()
-                cores = visit.page.get_by_label(re.compile("^Busy cores: [0-9.]+ of"))
-                await expect(cores).to_be_visible()
-            found = await Axe().run(visit.page)
+        for name in ("talk", "turns", "server", "models"):
+            await page.goto(f"http://localhost:{owned.port}/console/#{name}")
+            link = page.locator(f'nav a[href="#{name}"]')
+            await expect(link).to_have_attribute("aria-current", "page")
+            await expect(page.locator("main h2, main button").first).to_be_visible()
+            if name == "server":
+                await page.get_by_role("button", name="Check this machine").click()
+                await expect(page.get_by_text("reachy-voice setup")).to_be_visible()
+                labels = "speech from 30°", "^Memory: [0-9]+ MiB of", "^Busy cores: [0-9.]+ of"
+                for label in labels:
+                    await expect(page.get_by_label(re.compile(label))).to_be_visible()
+            found = await Axe().run(page)
             assert found.violations_count == 0, found.generate_report()
             sideways = "document.documentElement.scrollWidth - innerWidth"
             for size in ("200%", "100%"):
-                await visit.page.evaluate(f"document.documentElement.style.fontSize = '{size}'")
-                assert await visit.page.evaluate(sideways) <= 0, f"{page} scrolls sideways"
-        assert visit.complaints == []
+                await page.evaluate(f"document.documentElement.style.fontSize = '{size}'")
+                assert await page.evaluate(sideways) <= 0, f"{name} scrolls sideways"
 
 
-async def test_forced_colours_keep_what_is_chosen_apart(staged: Served, tmp_path: Path) -> None:
-    async with browsing(tmp_path, forced_colors="active") as visit:
-        page = visit.page
-        await page.goto(f"http://localhost:{staged.port}/console/#turns")
+async def test_forced_colours_keep_what_is_chosen_apart(staged: Served, console: Console) -> None:
+    async with console(staged, "turns", forced_colors="active") as page:
         colour = "(each, name) => getComputedStyle(each)[name]"
         chosen, other = page.get_by_role("button", name="all"), page.get_by_role("button").last
         assert await chosen.evaluate(colour, "color") != await other.evaluate(colour, "color")
@@ -233,20 +260,19 @@ async def test_forced_colours_keep_what_is_chosen_apart(staged: Served, tmp_path
 
 
 async def test_a_click_admits_a_refused_robot(
-    owned: Served, file: AccessFile, tmp_path: Path
+    owned: Served, file: AccessFile, console: Console
 ) -> None:
     for _ in range(3):
         owned.sockets.callers.refuse(ROBOT, 401)
-    async with console(owned.port, tmp_path, "server") as visit:
-        await visit.page.get_by_role("button", name=f"Allow {ROBOT}").click()
-        await expect(visit.page.get_by_role("button", name=f"Remove {ROBOT}")).to_be_visible()
-        await expect(visit.page.get_by_text("3 times")).to_have_count(0)
+    async with console(owned, "server") as page:
+        await page.get_by_role("button", name=f"Allow {ROBOT}").click()
+        await expect(page.get_by_role("button", name=f"Remove {ROBOT}")).to_be_visible()
+        await expect(page.get_by_text("3 times")).to_have_count(0)
         assert [each.network for each in (await asyncio.to_thread(file.read)).addresses]
-        await visit.page.get_by_label("Name of the new key").fill("laptop")
-        await visit.page.get_by_role("button", name="Make a key").click()
-        await expect(visit.page.get_by_text("The new key, shown once: rv_")).to_be_visible()
-        await expect(visit.page.get_by_role("button", name="Remove laptop")).to_be_visible()
-        assert visit.complaints == []
+        await page.get_by_label("Name of the new key").fill("laptop")
+        await page.get_by_role("button", name="Make a key").click()
+        await expect(page.get_by_text("The new key, shown once: rv_")).to_be_visible()
+        await expect(page.get_by_role("button", name="Remove laptop")).to_be_visible()
 
 
 def without_packages(spec: AnyEngineSpec) -> None:
@@ -264,11 +290,10 @@ HTMLMediaElement.prototype.play = async function () {
 async def test_a_profile_can_be_applied_and_undone(
     owned: Served,
     able: ConsoleServer,
-    tmp_path: Path,
+    console: Console,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with console(owned.port, tmp_path, "models") as visit:
-        page = visit.page
+    async with console(owned, "models") as page:
         back = page.get_by_role("button", name="Go back to my settings")
         status = page.get_by_role("status")
         await page.get_by_role("button", name="Put espeak in place").click()
@@ -284,11 +309,10 @@ async def test_a_profile_can_be_applied_and_undone(
         await page.reload()
         await expect(page.get_by_text("reachy-voice setup --config reachy")).to_be_visible()
         await expect(page.get_by_role("button", name=re.compile("in place"))).to_have_count(0)
-        assert visit.complaints == []
 
 
 async def test_a_job_is_still_shown_after_a_reload(
-    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
+    serving: Serve, file: AccessFile, able: ConsoleServer, console: Console
 ) -> None:
     go = threading.Event()
 
@@ -298,8 +322,7 @@ async def test_a_job_is_still_shown_after_a_reload(
         raise WeightsError("The download failed", why="the disk is full", fix="Make room")
 
     served = await serving(access=Access(file=file), console=replace(able, pull=pull))
-    async with console(served.port, tmp_path, "models") as visit:
-        page = visit.page
+    async with console(served, "models") as page:
         fetch = page.get_by_role("button", name="Fetch piper-joe", exact=True)
         await page.get_by_text("All weights").click()
         await fetch.click()
@@ -311,16 +334,12 @@ async def test_a_job_is_still_shown_after_a_reload(
         go.set()
         await expect(page.get_by_role("alert")).to_contain_text("the disk is full. Make room")
         await expect(fetch).to_be_enabled()
-        assert visit.complaints == []
 
 
 async def test_an_engine_is_chosen_from_a_list_and_its_voice_tried(
-    owned: Served, tmp_path: Path
+    owned: Served, console: Console
 ) -> None:
-    async with browsing(tmp_path) as visit:
-        page = visit.page
-        await page.add_init_script(PLAYED)
-        await page.goto(f"http://localhost:{owned.port}/console/#models")
+    async with console(owned, "models", script=PLAYED) as page:
         row = page.get_by_role("listitem").filter(has_text="piper-ljspeech-high")
         await expect(row).to_contain_text("speaks English · 280 MB of memory · 114 MB to fetch")
         await page.get_by_role("button", name="Use espeak-ng").click()
@@ -334,19 +353,15 @@ async def test_an_engine_is_chosen_from_a_list_and_its_voice_tried(
         await page.get_by_role("button", name="Fetch piper-joe", exact=True).click()
         table = page.get_by_role("row", name="piper-joe")
         await expect(table.locator("td").nth(1)).to_have_text("yes")
-        assert visit.complaints == []
 
 
 async def test_the_voice_that_is_shown_is_tried(
-    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
+    serving: Serve, file: AccessFile, able: ConsoleServer, console: Console
 ) -> None:
     assistant = StagedAssistant()
     served = await serving(assistant, access=Access(file=file), console=able)
-    async with browsing(tmp_path) as visit:
-        page = visit.page
-        await page.add_init_script(PLAYED)
+    async with console(served, "models", script=PLAYED) as page:
         choice = page.get_by_label("Voice to try")
-        await page.goto(f"http://localhost:{served.port}/console/#models")
         await page.get_by_role("button", name="Use espeak-ng").click()
         await expect(page.get_by_role("status")).to_contain_text("done")
         for voices, chosen in ((["amy", "bob"], "bob"), (["kim", "lee"], "lee")):
@@ -363,7 +378,7 @@ async def test_the_voice_that_is_shown_is_tried(
 
 
 async def test_the_languages_of_an_own_speech_server_are_shown(
-    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
+    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path, console: Console
 ) -> None:
     languages = {"en": "English", "zh_CN": "Mandarin"}
     options = {"engine": "openai-speech", "url": "http://127.0.0.1:9/v1", "model": "x"}
@@ -376,20 +391,19 @@ async def test_the_languages_of_an_own_speech_server_are_shown(
         lambda profile: load_settings(profile or "default", () if profile else (own,)).settings,
     )
     served = await serving(access=Access(file=file), console=replace(able, choices=choices))
-    async with console(served.port, tmp_path, "models") as visit:
-        row = visit.page.get_by_role("listitem").filter(has_text="http://127.0.0.1:9/v1")
+    async with console(served, "models") as page:
+        row = page.get_by_role("listitem").filter(has_text="http://127.0.0.1:9/v1")
         await expect(row).to_contain_text("speaks English, zh_CN")
 
 
 async def test_without_access_only_the_key_field_is_shown(
-    serving: Serve, file: AccessFile, able: ConsoleServer, tmp_path: Path
+    serving: Serve, file: AccessFile, able: ConsoleServer, console: Console
 ) -> None:
     key = "the-key-of-an-admin"
     await asyncio.to_thread(file.change, lambda known: known.with_key("me", key, admin=True))
     closed = Access(Rules(loopback=False), file)
     served = await serving(StagedAssistant(), access=closed, console=able)
-    async with console(served.port, tmp_path, "turns") as visit:
-        page = visit.page
+    async with console(served, "turns", complains=True) as page:
         field = page.get_by_label("Admin key")
         await expect(field).to_be_visible()
         await expect(page.locator("main button")).to_have_count(1)
@@ -461,10 +475,9 @@ async def test_an_unencrypted_page_links_to_an_encrypted_one(
 # --- turns -------------------------------------------------------------------------------------
 
 
-async def test_turns_show_the_reasons_for_their_timing(served: Served, tmp_path: Path) -> None:
-    async with talking(served) as talk, console(served.port, tmp_path, "turns") as visit:
+async def test_turns_show_the_reasons_for_their_timing(served: Served, console: Console) -> None:
+    async with talking(served) as talk, console(served, "turns") as page:
         session = await served.session_of(talk)
-        page = visit.page
         await expect(page.get_by_role("status")).to_have_text("0 of 0 turns")
         said = audio.Recording(np.full(28_000, 8_192, np.int16), LISTEN_RATE)
         item = MessageItem("item_1", "user", (AudioPart(None, 1.75, said),))
@@ -522,44 +535,43 @@ async def test_turns_show_the_reasons_for_their_timing(served: Served, tmp_path:
         }.items():
             await page.get_by_role("button", name=name, exact=True).click()
             await expect(row).to_have_count(shown)
-        assert visit.complaints == []
 
 
-async def test_a_page_keeps_the_last_200_turns(served: Served, tmp_path: Path) -> None:
-    async with talking(served) as talk, console(served.port, tmp_path, "turns") as visit:
+async def test_a_page_keeps_the_last_200_turns(served: Served, console: Console) -> None:
+    async with talking(served) as talk, console(served, "turns") as page:
         session = await served.session_of(talk)
-        await expect(visit.page.get_by_role("status")).to_have_text("0 of 0 turns")
+        await expect(page.get_by_role("status")).to_have_text("0 of 0 turns")
         for number in range(250):
             session.bus.publish(TurnRecord("text", "answered", text=f"turn {number}"))
             await asyncio.sleep(0)
-        await expect(visit.page.get_by_role("status")).to_have_text("200 of 200 turns")
-        rows = visit.page.locator("ol.turns > li")
+        await expect(page.get_by_role("status")).to_have_text("200 of 200 turns")
+        rows = page.locator("ol.turns > li")
         await expect(rows).to_have_count(200)
         await expect(rows.first).to_contain_text("turn 249")
 
 
-async def test_a_server_that_keeps_no_turns_is_called_so(serving: Serve, tmp_path: Path) -> None:
+async def test_a_server_that_keeps_no_turns_is_called_so(serving: Serve, console: Console) -> None:
     served = await serving(turns_kept=0)
-    async with console(served.port, tmp_path, "turns") as visit:
-        await expect(visit.page.get_by_text("This server keeps no turns")).to_be_visible()
-        await expect(visit.page.get_by_text("Nothing has been said yet")).to_have_count(0)
+    async with console(served, "turns") as page:
+        await expect(page.get_by_text("This server keeps no turns")).to_be_visible()
+        await expect(page.get_by_text("Nothing has been said yet")).to_have_count(0)
 
 
-async def test_a_page_reconnects_to_a_restarted_server(serving: Serve, tmp_path: Path) -> None:
+async def test_a_page_reconnects_to_a_restarted_server(serving: Serve, console: Console) -> None:
     served = await serving(console=ConsoleServer(doctor=list))
-    async with relayed(served.port) as cable, console(cable.port, tmp_path, "turns") as visit:
-        status = visit.page.get_by_role("status")
+    async with relayed(served.port) as cable, console(cable, "turns", complains=True) as page:
+        status = page.get_by_role("status")
         await expect(status).to_have_text("0 of 0 turns")
         cable.pull()
         await expect(status).to_contain_text("cannot be reached", timeout=SLOW_MS)
         cable.plugged = True
         await expect(status).to_have_text("0 of 0 turns", timeout=SLOW_MS)
-        await visit.page.get_by_role("link", name="Server", exact=True).click()
-        engines = visit.page.get_by_role("heading", name="Engines")
+        await page.get_by_role("link", name="Server", exact=True).click()
+        engines = page.get_by_role("heading", name="Engines")
         await expect(engines).to_be_visible()
         cable.pull()
-        await visit.page.get_by_role("button", name="Check this machine").click()
-        alert = visit.page.get_by_role("alert")
+        await page.get_by_role("button", name="Check this machine").click()
+        alert = page.get_by_role("alert")
         await expect(alert).to_have_text("The server cannot be reached.", timeout=SLOW_MS)
         await expect(engines).to_have_count(0)
         cable.plugged = True
@@ -570,46 +582,36 @@ async def test_a_page_reconnects_to_a_restarted_server(serving: Serve, tmp_path:
 # --- talk --------------------------------------------------------------------------------------
 
 
-async def test_written_words_are_answered(serving: Serve, tmp_path: Path) -> None:
+async def test_written_words_are_answered(serving: Serve, console: Console) -> None:
     assistant = StagedAssistant()
     served = await serving(assistant)
-    async with console(served.port, tmp_path, "talk") as visit:
-        page = visit.page
+    async with console(served) as page:
         await expect(page.get_by_role("status")).to_contain_text("Connected")
         await write(page, "Hello there.")
         lines = page.locator(".captions li")
         await expect(lines.nth(0)).to_contain_text("Hello there.")
         await expect(lines.nth(1)).to_contain_text("Reachy")
         await expect(page.locator(".hidden[aria-live]")).to_contain_text("Reachy: ")
-        assert visit.complaints == []
 
 
 async def test_stop_names_its_answer_whose_time_then_no_longer_counts(
-    serving: Serve, tmp_path: Path
+    serving: Serve, console: Console
 ) -> None:
     assistant = StagedAssistant(quick_llm(deltas=(60.0, "Hello.")))
     served = await serving(assistant)
-    async with browsing(tmp_path) as visit:
-        page = visit.page
-        named: dict[str, asyncio.Queue[str]] = {
-            "created": asyncio.Queue(),
-            "cancel": asyncio.Queue(),
-        }
+    created, cancelled = asyncio.Queue[str](), asyncio.Queue[str]()
 
-        def note(text: str | bytes) -> None:
-            event = json.loads(text)
-            if event["type"] == "response.created":
-                named["created"].put_nowait(event["response"]["id"])
-            if event["type"] == "response.cancel":
-                named["cancel"].put_nowait(event.get("response_id"))
+    def note(event: dict[str, Any]) -> None:
+        if event["type"] == "response.created":
+            created.put_nowait(event["response"]["id"])
+        if event["type"] == "response.cancel":
+            cancelled.put_nowait(event.get("response_id"))
 
-        page.on("websocket", lambda socket: socket.on("framereceived", note))
-        page.on("websocket", lambda socket: socket.on("framesent", note))
-        await page.goto(f"http://localhost:{served.port}/console/")
+    async with console(served, before=frames(note, "sent", "received")) as page:
         await expect(page.get_by_role("status")).to_contain_text("Connected")
         await write(page, "Hello?")
         await page.get_by_role("button", name="Stop").click()
-        assert await named["cancel"].get() == await named["created"].get()
+        assert await cancelled.get() == await created.get()
         await expect(page.get_by_role("button", name="Stop")).to_be_disabled()
         await assistant.announcer.say("Dinner is ready.", lambda place: True, 10)
         await expect(page.locator(".captions .assistant").last).to_contain_text("Dinner is ready.")
@@ -627,12 +629,13 @@ AudioWorklet.prototype.addModule = async function (url) {
 
 
 async def test_words_that_could_not_be_sent_stay_in_their_field(
-    staged: Served, tmp_path: Path
+    staged: Served, console: Console
 ) -> None:
-    async with relayed(staged.port) as cable, browsing(tmp_path) as visit:
-        page, field = visit.page, visit.page.get_by_label("Write to Reachy")
-        await page.add_init_script(SLOW_SOUND)
-        await page.goto(f"http://localhost:{cable.port}/console/")
+    async with (
+        relayed(staged.port) as cable,
+        console(cable, script=SLOW_SOUND, complains=True) as page,
+    ):
+        field = page.get_by_label("Write to Reachy")
         await expect(page.get_by_role("status")).to_contain_text("Connected")
         await write(page, "Are you there?")
         await expect(field).to_have_value("")
@@ -643,10 +646,10 @@ async def test_words_that_could_not_be_sent_stay_in_their_field(
 
 
 async def test_captions_keep_lines_and_the_direction_of_their_script(
-    staged: Served, tmp_path: Path
+    staged: Served, console: Console
 ) -> None:
-    async with console(staged.port, tmp_path, "talk") as visit:
-        page, texts = visit.page, visit.page.locator(".captions p")
+    async with console(staged) as page:
+        texts = page.locator(".captions p")
         await expect(page.get_by_role("status")).to_contain_text("Connected")
         direction = "each => getComputedStyle(each).direction"
         for at, (text, expected) in enumerate({"1. Tea": "ltr", "شاي (أخضر).": "rtl"}.items()):
@@ -656,62 +659,59 @@ async def test_captions_keep_lines_and_the_direction_of_their_script(
         assert await texts.first.evaluate("each => getComputedStyle(each).whiteSpace") == "pre-wrap"
 
 
-async def test_a_button_wakes_a_sleeping_robot(serving: Serve, tmp_path: Path) -> None:
+async def test_a_button_wakes_a_sleeping_robot(serving: Serve, console: Console) -> None:
     wake = Wake(mode="touch", follow_up_s=1)
     served = await serving(StagedAssistant(settings=SessionSettings(wake=wake)))
-    async with console(served.port, tmp_path, "talk") as visit:
-        state, button = visit.page.locator(".state"), visit.page.get_by_text("Wake it up")
+    async with console(served) as page:
+        state, button = page.locator(".state"), page.get_by_text("Wake it up")
         await expect(state).to_have_text("Asleep")
         await button.click()
         await expect(state).to_have_text("Ready")
         await expect(button).to_have_count(0)
         await expect(state).to_have_text("Asleep")  # after a second
-        assert visit.complaints == []
 
 
 async def test_a_robot_that_sleeps_is_shown_so_after_a_lost_connection(
-    serving: Serve, tmp_path: Path
+    serving: Serve, console: Console
 ) -> None:
     served = await serving(StagedAssistant(settings=SessionSettings(wake=Wake(mode="touch"))))
-    async with relayed(served.port) as cable, console(cable.port, tmp_path, "talk") as visit:
-        state = visit.page.locator(".state")
+    async with relayed(served.port) as cable, console(cable, complains=True) as page:
+        state = page.locator(".state")
         await expect(state).to_have_text("Asleep")
         cable.pull()
         await expect(state).to_contain_text("Connection lost")
         cable.plugged = True
         await expect(state).to_have_text("Asleep")
-        await visit.page.get_by_text("Wake it up").click()
+        await page.get_by_text("Wake it up").click()
         await expect(state).to_have_text("Ready")
-        await expect(visit.page.get_by_role("button", name="Start talking")).to_be_focused()
+        await expect(page.get_by_role("button", name="Start talking")).to_be_focused()
 
 
-async def test_an_announcement_and_a_timer_are_shown(serving: Serve, tmp_path: Path) -> None:
+async def test_an_announcement_and_a_timer_are_shown(serving: Serve, console: Console) -> None:
     assistant = StagedAssistant(settings=SessionSettings(rule=TIMER_RULE))
     clock = Clock(MemoryFile(), assistant.announcer, Sentences(CLOCK_WORDS))
     tools = ClockTools(clock, "127.0.0.1", lambda: "en", offered=False)
     assistant.tool_servers = WithClock(tools, NoToolServers())
     served = await serving(assistant)
-    async with beside(clock.run()), console(served.port, tmp_path, "talk") as visit:
-        await write(visit.page, "Set a timer for one second.")
-        said = visit.page.locator(".captions li")
+    async with beside(clock.run()), console(served) as page:
+        await write(page, "Set a timer for one second.")
+        said = page.locator(".captions li")
         await expect(said.nth(1)).to_contain_text("The timer is set for 1 s.")
         await expect(said.last).to_contain_text("The timer for 1 s is up.")
         dinner = AnnouncementRequest(text="Dinner is ready.")
         told = (await assistant.announcer.announce(dinner))["conversations"]
         assert [each["outcome"] for each in told] == ["said"]
         await expect(said.last).to_contain_text("Dinner is ready.")
-        assert visit.complaints == []
 
 
 async def test_engines_that_are_exchanged_meanwhile_are_shown(
-    serving: Serve, tmp_path: Path
+    serving: Serve, console: Console
 ) -> None:
     models, voices = {"tts": "piper"}, ["joe", "kim"]
     assistant = StagedAssistant()
     assistant.tts.voices = voices
     served = await serving(assistant, console=ConsoleServer(in_use=lambda: models))
-    async with console(served.port, tmp_path, "talk") as visit:
-        page = visit.page
+    async with console(served) as page:
         quiet, choice = page.locator(".quiet").first, page.locator(".options select").first
         await expect(quiet).to_have_text("piper")
         await page.get_by_text("Voice, language, pictures, tools").click()
@@ -723,11 +723,11 @@ async def test_engines_that_are_exchanged_meanwhile_are_shown(
         await expect(choice).to_have_value("")
 
 
-async def test_captions_that_are_read_stay_where_they_are(serving: Serve, tmp_path: Path) -> None:
+async def test_captions_that_are_read_stay_where_they_are(serving: Serve, console: Console) -> None:
     assistant = StagedAssistant(quick_llm(deltas=("A line.\n",) * 40))
     served = await serving(assistant)
-    async with console(served.port, tmp_path, "talk") as visit:
-        page, captions = visit.page, visit.page.locator(".captions")
+    async with console(served) as page:
+        captions = page.locator(".captions")
         await expect(page.get_by_role("status")).to_contain_text("Connected")
         for reading in (False, True):
             await page.get_by_role("textbox").fill("Tell me.")
@@ -748,13 +748,10 @@ async def test_captions_that_are_read_stay_where_they_are(serving: Serve, tmp_pa
     ],
 )
 async def test_a_first_visit_explains_what_to_say_and_the_microphone(
-    staged: Served, tmp_path: Path, leave: str, reason: str
+    staged: Served, console: Console, leave: str, reason: str
 ) -> None:
-    async with browsing(tmp_path) as visit:
-        page = visit.page
-        asked = f"Permissions.prototype.query = async () => ({{ state: '{leave}' }})"
-        await page.add_init_script(asked)
-        await page.goto(f"http://localhost:{staged.port}/console/")
+    asked = f"Permissions.prototype.query = async () => ({{ state: '{leave}' }})"
+    async with console(staged, script=asked) as page:
         await expect(page.get_by_role("heading", name="Say something to Reachy")).to_be_visible()
         await expect(page.get_by_text(reason)).to_be_visible()
         await page.get_by_role("button", name="What can you do?").focus()
@@ -762,7 +759,6 @@ async def test_a_first_visit_explains_what_to_say_and_the_microphone(
         await expect(page.locator(".captions li").nth(0)).to_contain_text("What can you do?")
         await expect(page.get_by_text("Say something to Reachy")).to_have_count(0)
         await expect(page.get_by_role("button", name="Start talking")).to_be_focused()
-        assert visit.complaints == []
 
 
 DRAWINGS = """async () => {
@@ -783,11 +779,10 @@ DRAWINGS = """async () => {
 
 @pytest.mark.parametrize("motion", ["reduce", "no-preference"])
 async def test_each_state_has_its_own_shape_and_respects_reduced_motion(
-    staged: Served, tmp_path: Path, motion: str
+    staged: Served, console: Console, motion: str
 ) -> None:
-    async with browsing(tmp_path, reduced_motion=motion) as visit:
-        await visit.page.goto(f"http://localhost:{staged.port}/console/")
-        drawn, still = await visit.page.evaluate(DRAWINGS)
+    async with console(staged, reduced_motion=motion) as page:
+        drawn, still = await page.evaluate(DRAWINGS)
         assert len(drawn) == len(set(drawn.values())) == 7
         assert still is (motion == "reduce")
 
@@ -803,11 +798,11 @@ STATES = [
 ]
 
 
-async def test_one_of_several_states_is_shown(staged: Served, tmp_path: Path) -> None:
-    async with console(staged.port, tmp_path, "talk") as visit:
+async def test_one_of_several_states_is_shown(staged: Served, console: Console) -> None:
+    async with console(staged) as page:
         shown = 'async (rows) => rows.map((await import("./being.js")).stateOf)'
         facts, states = zip(*STATES, strict=True)
-        assert await visit.page.evaluate(shown, facts) == list(states)
+        assert await page.evaluate(shown, facts) == list(states)
 
 
 CONVERSE = """async (events) => {
@@ -850,11 +845,11 @@ def interrupted(heard: str, rest: str) -> list[object]:
     [("The sea is", " wide and deep."), ("你好。", "今天\n天气很好。"), ("", "No.")],
 )
 async def test_the_unheard_part_of_an_answer_is_shown_separately(
-    staged: Served, tmp_path: Path, heard: str, rest: str
+    staged: Served, console: Console, heard: str, rest: str
 ) -> None:
-    async with console(staged.port, tmp_path, "talk") as visit:
+    async with console(staged) as page:
         script = interrupted(heard, rest)
-        states, lines, sent, spoken = await visit.page.evaluate(CONVERSE, script)
+        states, lines, sent, spoken = await page.evaluate(CONVERSE, script)
         assert states == ["No.", "No.", True, True, False, False, False, False, True, False]
         assert lines[0] == {"role": "assistant", "text": heard, "rest": rest, "cut": True}
         assert sent == ["conversation.item.retrieve"]
@@ -862,13 +857,13 @@ async def test_the_unheard_part_of_an_answer_is_shown_separately(
 
 
 async def test_words_written_as_speech_is_answered_are_answered_after_it(
-    staged: Served, tmp_path: Path
+    staged: Served, console: Console
 ) -> None:
-    async with console(staged.port, tmp_path, "talk") as visit:
+    async with console(staged) as page:
         refused = {"code": "conversation_already_has_active_response", "message": "Wait."}
         whole = {"type": "response.done", "response": {"status": "completed", "output": []}}
         script = [CREATED, {"type": "error", "error": refused}, whole]
-        states, _, sent, _ = await visit.page.evaluate(CONVERSE, script)
+        states, _, sent, _ = await page.evaluate(CONVERSE, script)
         assert states == [True, True, False]
         assert sent == ["response.create"]
 
@@ -883,13 +878,13 @@ CALLED = {
 
 @pytest.mark.parametrize("end", ["completed", "cancelled", "lost"])
 async def test_only_a_whole_answer_with_a_tool_call_is_followed_by_another(
-    staged: Served, tmp_path: Path, end: str
+    staged: Served, console: Console, end: str
 ) -> None:
-    async with console(staged.port, tmp_path, "talk") as visit:
+    async with console(staged) as page:
         done = {"type": "response.done", "response": {"status": end, "output": []}}
         whole = {"type": "response.done", "response": {"status": "completed", "output": []}}
         script = [CREATED, CALLED, {"type": "lost"} if end == "lost" else done, CREATED, whole]
-        _, _, sent, _ = await visit.page.evaluate(CONVERSE, script)
+        _, _, sent, _ = await page.evaluate(CONVERSE, script)
         assert sent == ["conversation.item.create"] + ["response.create"] * (end == "completed")
 
 
@@ -918,12 +913,9 @@ LIVE = "microphones.filter(({ readyState }) => readyState === 'live').length"
 
 
 async def test_the_microphone_is_open_only_while_shown_as_open(
-    owned: Served, tmp_path: Path
+    owned: Served, console: Console
 ) -> None:
-    async with browsing(tmp_path) as visit:
-        page = visit.page
-        await page.add_init_script(MICROPHONES)
-        await page.goto(f"http://localhost:{owned.port}/console/")
+    async with console(owned, script=MICROPHONES) as page:
         start = page.get_by_role("button", name="Start talking")
         mute = page.get_by_role("button", name="Mute the microphone")
         await page.evaluate("allow()")
@@ -955,14 +947,10 @@ async def test_the_microphone_is_open_only_while_shown_as_open(
         await page.evaluate("microphones.at(-1).dispatchEvent(new Event('ended'))")
         await expect(page.get_by_role("alert")).to_contain_text("unplugged or blocked")
         assert await page.evaluate(LIVE) == 0
-        assert visit.complaints == []
 
 
-async def test_a_microphone_may_go_and_another_come(staged: Served, tmp_path: Path) -> None:
-    async with browsing(tmp_path) as visit:
-        page = visit.page
-        await page.add_init_script(MICROPHONES)
-        await page.goto(f"http://localhost:{staged.port}/console/")
+async def test_a_microphone_may_go_and_another_come(staged: Served, console: Console) -> None:
+    async with console(staged, script=MICROPHONES) as page:
         await page.evaluate("allow()")
         await page.get_by_role("button", name="Start talking").click()
         await page.get_by_text("Voice, language, pictures, tools").click()
@@ -979,17 +967,14 @@ async def test_a_microphone_may_go_and_another_come(staged: Served, tmp_path: Pa
         await expect(page.get_by_role("alert")).to_have_count(0)
         await page.evaluate(NEW_MICROPHONE)
         await expect(choice.locator("option").last).to_have_text("Array")
-        assert visit.complaints == []
 
 
 WIDER = "([name, width]) => document.querySelector(name).getBBox().width > width"
 
 
-async def test_sound_moves_the_ring_and_the_head(staged: Served, tmp_path: Path) -> None:
+async def test_sound_moves_the_ring_and_the_head(staged: Served, console: Console) -> None:
     said = np.tile(recording("goforward").pcm, 3)
-    async with browsing(tmp_path, said) as visit:
-        page = visit.page
-        await page.goto(f"http://localhost:{staged.port}/console/")
+    async with console(staged, said=said) as page:
         await page.get_by_role("button", name="Start talking").click()
         await expect(page.get_by_role("img", name="Reachy: listening")).to_be_visible()
         await page.wait_for_function(WIDER, arg=[".being .ring", 2 * 84 + 8])
@@ -998,18 +983,15 @@ async def test_sound_moves_the_ring_and_the_head(staged: Served, tmp_path: Path)
         await page.wait_for_function(WIDER, arg=[".being .head", 2 * 62 + 8])
 
 
-async def test_whose_voice_was_heard_is_shown(serving: Serve, tmp_path: Path) -> None:
+async def test_whose_voice_was_heard_is_shown(serving: Serve, console: Console) -> None:
     cast = phrase_cast()
     cast.stt, cast.speaker = ScriptedStt((TIME,)), ScriptedSpeaker()
     cast.people = people(**{f"Tom {number}": 1000 * number for number in range(33)})  # any level
     served = await serving(StagedAssistant(cast=cast))
     said = np.concatenate((PAUSE, recording("goforward").pcm, PAUSE))
-    async with browsing(tmp_path, said) as visit:
-        page = visit.page
-        await page.goto(f"http://localhost:{served.port}/console/")
+    async with console(served, said=said) as page:
         await page.get_by_role("button", name="Start talking").click()
         await expect(page.locator(".captions .user .who").first).to_contain_text("Tom ")
-        assert visit.complaints == []
 
 
 class SmallHousehold:
@@ -1033,7 +1015,9 @@ class SmallHousehold:
         return await asyncio.to_thread(self.file.change, lambda known: known.without(name))
 
 
-async def test_a_voice_is_learned_and_forgotten(serving: Serve, tmp_path: Path) -> None:
+async def test_a_voice_is_learned_and_forgotten(
+    serving: Serve, tmp_path: Path, console: Console
+) -> None:
     household = SmallHousehold(PeopleFile(tmp_path / "access.json"))
     server = ConsoleServer(household=cast(Household, household))
     served = await serving(StagedAssistant(), console=server)
@@ -1044,10 +1028,9 @@ async def test_a_voice_is_learned_and_forgotten(serving: Serve, tmp_path: Path) 
             body=script.replace("RECORD_S = 32", "RECORD_S = 2"), content_type="text/javascript"
         )
 
-    async with browsing(tmp_path, np.concatenate([recording("goforward").pcm] * 4)) as visit:
-        page = visit.page
-        await page.route("**/people.js", sooner)
-        await page.goto(f"http://localhost:{served.port}/console/#server")
+    said = np.concatenate([recording("goforward").pcm] * 4)
+    shorten = lambda page: page.route("**/people.js", sooner)  # noqa: E731
+    async with console(served, "server", said=said, before=shorten) as page:
         await page.get_by_label("Name of the person").fill("Tom")
         await page.get_by_role("button", name="Learn a voice").click()
         await expect(page.get_by_text("Read this aloud")).to_be_visible()
@@ -1056,23 +1039,15 @@ async def test_a_voice_is_learned_and_forgotten(serving: Serve, tmp_path: Path) 
         await page.get_by_role("button", name="Forget Tom").click()
         await expect(page.get_by_text("Nobody's voice is known.")).to_be_visible()
         assert not household.file.path.exists()
-        assert visit.complaints == []
 
 
 TAP = "button => ['down', 'up'].map(way => button.dispatchEvent(new Event(`pointer${way}`)))"
 
 
-async def test_a_tap_on_push_to_talk_sends_nothing(staged: Served, tmp_path: Path) -> None:
-    async with browsing(tmp_path) as visit:
-        page = visit.page
-        sent: asyncio.Queue[str] = asyncio.Queue()
-        page.on(
-            "websocket",
-            lambda socket: socket.on(
-                "framesent", lambda text: sent.put_nowait(json.loads(text)["type"])
-            ),
-        )
-        await page.goto(f"http://localhost:{staged.port}/console/")
+async def test_a_tap_on_push_to_talk_sends_nothing(staged: Served, console: Console) -> None:
+    sent: asyncio.Queue[str] = asyncio.Queue()
+    note = frames(lambda event: sent.put_nowait(event["type"]), "sent")
+    async with console(staged, before=note) as page:
         await page.get_by_text("Voice, language, pictures, tools").click()
         await page.get_by_label("Push to talk").check()
         await page.get_by_role("button", name="Start talking").click()
@@ -1094,28 +1069,23 @@ async def test_a_tap_on_push_to_talk_sends_nothing(staged: Served, tmp_path: Pat
         await expect(hold).to_have_attribute("aria-pressed", "true")
         await page.keyboard.press("Tab")
         await expect(hold).to_have_attribute("aria-pressed", "false")
-        assert visit.complaints == []
 
 
 async def test_voice_and_language_go_back_to_the_configured_ones(
-    serving: Serve, tmp_path: Path
+    serving: Serve, console: Console
 ) -> None:
     assistant = StagedAssistant()
     assistant.tts.voices = ("joe", "kim")
     served = await serving(assistant)
-    async with browsing(tmp_path) as visit:
-        page = visit.page
-        told: asyncio.Queue[object] = asyncio.Queue()
+    told: asyncio.Queue[object] = asyncio.Queue()
 
-        def note(text: str | bytes) -> None:
-            event = json.loads(text)
-            if event["type"] == "session.updated":
-                audio = event["session"]["audio"]
-                chosen = audio["output"]["voice"], audio["input"]["transcription"].get("language")
-                told.put_nowait(chosen)
+    def note(event: dict[str, Any]) -> None:
+        if event["type"] == "session.updated":
+            audio = event["session"]["audio"]
+            chosen = audio["output"]["voice"], audio["input"]["transcription"].get("language")
+            told.put_nowait(chosen)
 
-        page.on("websocket", lambda socket: socket.on("framereceived", note))
-        await page.goto(f"http://localhost:{served.port}/console/")
+    async with console(served, before=frames(note, "received")) as page:
         await page.get_by_text("Voice, language, pictures, tools").click()
         assert await told.get() == ("joe", None)
         for voice, language in (("kim", "de"), ("", "")):
@@ -1125,12 +1095,11 @@ async def test_voice_and_language_go_back_to_the_configured_ones(
             assert await told.get() == (voice or "joe", language or None)
 
 
-async def test_tools_voices_and_pictures_can_be_tried(serving: Serve, tmp_path: Path) -> None:
+async def test_tools_voices_and_pictures_can_be_tried(serving: Serve, console: Console) -> None:
     assistant = StagedAssistant()
     assistant.llm.answers += [[ToolCall("dice", '{"count": 2}')], ["You ", "have ", "thrown."]]
     served = await serving(assistant)
-    async with console(served.port, tmp_path, "talk") as visit:
-        page = visit.page
+    async with console(served) as page:
         await expect(page.get_by_role("status")).to_contain_text("Connected")
         await page.get_by_text("Voice, language, pictures, tools").click()
         await page.get_by_label("Tools: clock, dice").check()
@@ -1145,7 +1114,6 @@ async def test_tools_voices_and_pictures_can_be_tried(serving: Serve, tmp_path: 
         await expect(page.locator(".captions .assistant")).to_contain_text("You have thrown")
         tools, _ = assistant.llm.offered[-1]
         assert [tool.name for tool in tools] == ["clock", "dice"]
-        assert visit.complaints == []
 
 
 DRAWN = """([width, height]) => {
@@ -1160,9 +1128,9 @@ FIRST_PIXEL = """async (image) => {
 }"""
 
 
-async def test_a_picture_is_sent_or_it_is_said_why_not(staged: Served, tmp_path: Path) -> None:
-    async with relayed(staged.port) as cable, console(cable.port, tmp_path, "talk") as visit:
-        page, shown = visit.page, visit.page.get_by_alt_text("The picture you sent")
+async def test_a_picture_is_sent_or_it_is_said_why_not(staged: Served, console: Console) -> None:
+    async with relayed(staged.port) as cable, console(cable, complains=True) as page:
+        shown = page.get_by_alt_text("The picture you sent")
         await expect(page.get_by_role("status")).to_contain_text("Connected")
         await page.get_by_text("Voice, language, pictures, tools").click()
         field, alert = page.get_by_label("Picture", exact=True), page.get_by_role("alert")
@@ -1180,11 +1148,10 @@ async def test_a_picture_is_sent_or_it_is_said_why_not(staged: Served, tmp_path:
         await expect(shown).to_have_count(2)
 
 
-async def test_a_lost_connection_resumes_its_conversation(serving: Serve, tmp_path: Path) -> None:
+async def test_a_lost_connection_resumes_its_conversation(serving: Serve, console: Console) -> None:
     assistant = StagedAssistant()
     served = await serving(assistant)
-    async with relayed(served.port) as cable, console(cable.port, tmp_path, "talk") as visit:
-        page = visit.page
+    async with relayed(served.port) as cable, console(cable, complains=True) as page:
         lines = page.locator(".captions li")
         await write(page, "My name is Ada.")
         await expect(lines).to_have_count(2)
