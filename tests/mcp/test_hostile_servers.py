@@ -126,6 +126,15 @@ async def mcp_stub(**options: Any) -> AsyncIterator[McpStub]:
         listening.close()
 
 
+@asynccontextmanager
+async def stubbed(
+    timeout_s: float = 30, **options: Any
+) -> AsyncIterator[tuple[McpStub, McpServer]]:
+    """A stub, and the server that our side makes of it."""
+    async with mcp_stub(**options) as stub, connected(ServerPlace(stub.url), timeout_s) as server:
+        yield stub, server
+
+
 def flood(kind: str, beginning: bytes, **headers: str) -> Answer:
     """Send without end, as long as the client reads."""
 
@@ -174,7 +183,7 @@ async def many_parts(asked: Asked) -> None:
 )
 async def test_an_endless_answer_costs_one_call(answer: Answer, why: str) -> None:
     timeout_s = 3 if answer is never else 60  # the machine may be busy
-    async with mcp_stub() as stub, connected(ServerPlace(stub.url), timeout_s) as server:
+    async with stubbed(timeout_s) as (stub, server):
         stub.answers["tools/call"] = answer
         assert why in str((await server.call("forecast", {})).error)
         del stub.answers["tools/call"]
@@ -261,7 +270,7 @@ async def test_a_failed_call_does_not_affect_others(answer: Answer, why: str) ->
         await go_on.wait()
         await stub.usual(asked)
 
-    async with mcp_stub() as stub, connected(ServerPlace(stub.url)) as server:
+    async with stubbed() as (stub, server):
         stub.answers["tools/call"] = slow
         calling = asyncio.create_task(server.call("forecast", {}))
         await begun.wait()
@@ -285,7 +294,7 @@ async def test_a_forgotten_session_is_begun_anew(
         again.set()
         await stub.usual(asked)
 
-    async with mcp_stub() as stub, connected(ServerPlace(stub.url)) as server:
+    async with stubbed() as (stub, server):
         stub.answers["tools/call"] = forget
         assert (await server.call("forecast", {})).error
         stub.answers = {"tools/list": list_again}
@@ -314,7 +323,7 @@ async def test_a_restarted_server_that_refuses_the_old_session_is_connected_agai
         again.set()
         await stub.usual(asked)
 
-    async with mcp_stub() as stub, connected(ServerPlace(stub.url)) as server:
+    async with stubbed() as (stub, server):
         stub.answers = dict.fromkeys(("tools/call", "tools/list", "GET"), refuse)
         stub.answers["initialize"] = begin
         assert "No valid session" in str((await server.call("forecast", {})).error)
@@ -329,7 +338,7 @@ async def test_an_unreadable_answer_is_told_in_plain_words() -> None:
     async def page(asked: Asked) -> None:
         await asked.answer(200, b"<html>", **{"Content-Type": "text/html"})
 
-    async with mcp_stub() as stub, connected(ServerPlace(stub.url)) as server:
+    async with stubbed() as (stub, server):
         for answer in (truncate, page):
             stub.answers["tools/call"] = answer
             error = (await server.call("forecast", {})).error
@@ -343,10 +352,7 @@ async def test_only_a_compressed_answer_is_refused(coding: str) -> None:
         headers = {"Content-Type": EVENTS, "Content-Encoding": coding}
         await asked.answer(200, f"data: {body}\n\n".encode(), **headers)
 
-    async with (
-        mcp_stub(answers={"tools/call": answer}) as stub,
-        connected(ServerPlace(stub.url)) as server,
-    ):
+    async with stubbed(answers={"tools/call": answer}) as (_, server):
         assert await server.call("forecast", {}) == RAIN
 
 
@@ -365,7 +371,7 @@ async def test_a_malformed_tool_does_not_take_the_others(
     odd: dict[str, Any], usable: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     tools = [FORECAST, {**FORECAST, "name": "odd", **odd}]
-    async with mcp_stub(tools=tools) as stub, connected(ServerPlace(stub.url)) as server:
+    async with stubbed(tools=tools) as (_, server):
         assert [tool.name for tool in server.tools] == ["forecast", *["odd"] * usable]
         assert await server.call("forecast", {}) == RAIN
     assert ("malformed" in caplog.text) != usable
@@ -374,7 +380,7 @@ async def test_a_malformed_tool_does_not_take_the_others(
 async def test_a_tool_without_a_name_is_left_out() -> None:
     """Models by URL refuse each request that offers one."""
     tools = [{**FORECAST, "name": ""}, FORECAST]
-    async with mcp_stub(tools=tools) as stub, connected(ServerPlace(stub.url)) as server:
+    async with stubbed(tools=tools) as (_, server):
         assert [tool.name for tool in server.tools] == ["forecast"]
 
 
@@ -395,10 +401,7 @@ async def test_a_malformed_part_of_a_result_does_not_take_the_others(
     async def answer(asked: Asked) -> None:
         await asked.say(result=result)
 
-    async with (
-        mcp_stub(answers={"tools/call": answer}) as stub,
-        connected(ServerPlace(stub.url)) as server,
-    ):
+    async with stubbed(answers={"tools/call": answer}) as (_, server):
         assert await server.call("forecast", {}) == CallResult(text)
 
 
@@ -455,7 +458,7 @@ async def test_the_size_of_the_tool_list_is_limited() -> None:
     schema = {"type": "object", "properties": {"x" * 10_000: {}}}
     tools = [{**long, "name": f"t{n}", "inputSchema": schema} for n in range(63)]
     tools.insert(1, {**FORECAST, "name": "n" * 1000})
-    async with mcp_stub(tools=tools) as stub, connected(ServerPlace(stub.url)) as server:
+    async with stubbed(tools=tools) as (_, server):
         shown = [[tool.name, tool.description, tool.parameters] for tool in server.tools]
     assert 20 < len(shown) < 60
     assert len(json.dumps(shown)) < MAX_SHOWN_CHARS
@@ -497,6 +500,8 @@ for line in sys.stdin:
             sys.stdout.buffer.write(b"\\xff\\xfe\\n")
             sys.stdout.flush()
             last = asked["params"]["arguments"].get("last")
+            if last == "die":
+                sys.exit(3)
             while last == "endless":
                 sys.stdout.write("x" * 2**20)
             text = asked["params"]["arguments"].get("written", "Rain.")
@@ -530,7 +535,7 @@ async def test_a_program_that_ends_at_the_newer_greeting_is_greeted_as_before() 
         assert await server.call("forecast", {}) == RAIN
 
 
-@pytest.mark.parametrize(("last", "says"), [("leave", "Rain."), ("endless", "")])
+@pytest.mark.parametrize(("last", "says"), [("leave", "Rain."), ("die", ""), ("endless", "")])
 async def test_a_program_that_ends_or_floods_is_started_again(
     last: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -573,11 +578,7 @@ async def test_a_flood_is_read_slowly() -> None:
 async def test_a_flood_of_events_does_not_block_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pacing_module, "BYTES_PER_S", 1)
     notes = flood(EVENTS, b'data: {"jsonrpc": "2.0", "method": "notifications/odd"}\n\n' * 4096)
-    async with (
-        mcp_stub(answers={"GET": notes}) as stub,
-        asyncio.timeout(60),
-        connected(ServerPlace(stub.url)) as server,
-    ):
+    async with asyncio.timeout(60), stubbed(answers={"GET": notes}) as (_, server):
         assert await server.call("forecast", {}) == RAIN
 
 
@@ -589,10 +590,7 @@ async def test_no_pattern_of_the_server_checks_a_result() -> None:
         await asked.say(result={**TEXT, "structuredContent": {"a": "x" * 40 + "!"}})
 
     tools, answers = [{**FORECAST, "outputSchema": schema}], {"tools/call": answer}
-    async with (
-        mcp_stub(tools=tools, answers=answers) as stub,
-        connected(ServerPlace(stub.url)) as server,
-    ):
+    async with stubbed(tools=tools, answers=answers) as (_, server):
         assert await server.call("forecast", {}) == RAIN
 
 
@@ -609,10 +607,7 @@ async def test_only_a_few_unusable_tools_are_examined(
     monkeypatch.setattr(connection, "_why_unusable", look)
     schema = {"type": "object", "properties": {"a": {"type": 5}}}
     tools = [{"name": f"t{n}", "inputSchema": schema} for n in range(1000)]
-    async with (
-        mcp_stub(tools=[FORECAST, *tools]) as stub,
-        connected(ServerPlace(stub.url)) as server,
-    ):
+    async with stubbed(tools=[FORECAST, *tools]) as (_, server):
         assert [tool.name for tool in server.tools] == ["forecast"]
     assert looked == 1 + connection.MOST_TOOLS
     assert len(caplog.messages) == 2

@@ -33,7 +33,7 @@ from tests.support.wired import wired
 pytestmark = pytest.mark.machine
 
 PROGRAM = Path(__file__).parent.parent / "support" / "mcp_program.py"
-TOOLS = ["forecast", "fail", "flood", "picture", "sleep", "leave", "secret"]
+TOOLS = ["forecast", "fail", "flood", "picture", "sleep", "secret"]
 SECRET = "sesame-0815"
 
 
@@ -108,24 +108,6 @@ async def test_a_call_ends_when_it_is_cancelled_or_takes_too_long(tmp_path: Path
         await asyncio.wait({calling})
         assert (await server.call("forecast", {"city": "Bern"})).text
     assert marker.read_text() == "cancelled"
-
-
-async def test_a_program_that_ends_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "RETRY_S", (0.01, 0.1))
-    begun: asyncio.Queue[None] = asyncio.Queue()
-    begin = McpServer._begin
-
-    async def note(self: McpServer, client: Any) -> None:
-        await begin(self, client)
-        begun.put_nowait(None)
-
-    monkeypatch.setattr(McpServer, "_begin", note)
-    async with connected(program()) as server:
-        await begun.get()
-        assert "closed the connection" in str((await server.call("leave", {})).error)
-        async with asyncio.timeout(60):
-            await begun.get()
-        assert (await server.call("forecast", {"city": "Bern"})).text == "Rain in Bern."
 
 
 @pytest.mark.parametrize(

@@ -56,12 +56,6 @@ async def sleep(seconds: float) -> str:
 
 
 @server.tool()
-def leave() -> str:
-    """Ends the program."""
-    os._exit(3)
-
-
-@server.tool()
 def secret() -> Any:
     """What only the owner's settings say."""
     return os.environ.get("TOKEN", "none")
