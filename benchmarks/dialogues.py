@@ -29,7 +29,7 @@ from app.settings.load import load_settings
 from app.talk.realtime_client import RATE, SpokenTurn, connect
 from benchmarks.harness.program import arguments, finish, load, weights_cache
 from benchmarks.wer import WordErrors, total, word_errors
-from pipeline.audio import LISTEN_RATE, Pcm, Resampler
+from pipeline.audio import LISTEN_RATE, Pcm, resampled
 from pipeline.engines.stt.whisper import Whisper, WhisperOptions, build
 from pipeline.messages import LlmRequest
 from pipeline.spoken import speakable
@@ -143,17 +143,15 @@ def _assistant(language: str, cache: WeightsCache) -> Assistant:
 def user(text: str, language: str, rate: int) -> tuple[Pcm, int]:
     """Speech at ``rate`` Hz after half a second of silence, and the sample at which it ends."""
     pcm = spoken_by_pico(text, language, pitch=USER_PITCH)
-    resampler = Resampler(LISTEN_RATE, rate)
-    speech = np.concatenate((resampler.feed(pcm), resampler.flush()))
+    speech = resampled(pcm, LISTEN_RATE, rate)
     silence = np.zeros(rate // 2, np.int16)
     return np.concatenate((silence, speech)), len(silence) + len(speech)
 
 
 def hear(stt: Whisper, turn: SpokenTurn, language: str) -> str:
     """What Whisper hears of the answer."""
-    resampler = Resampler(RATE, LISTEN_RATE)
     utterance = stt.open(language, False)
-    utterance.feed(np.concatenate((resampler.feed(turn.pcm), resampler.flush())))
+    utterance.feed(resampled(turn.pcm, RATE, LISTEN_RATE))
     return utterance.finish(Uncancelled()).text
 
 

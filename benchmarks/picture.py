@@ -25,7 +25,7 @@ from benchmarks.harness.energy import speech_span
 from benchmarks.harness.heard_speech import run_program
 from benchmarks.harness.program import arguments
 from benchmarks.harness.robot import RobotClient
-from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_from_bytes
+from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes, resampled
 
 VOICE = "flite slt"
 QUESTION, BACKCHANNEL, COMMAND = "Why is the sky blue?", "Yeah.", "Stop."
@@ -88,9 +88,9 @@ class DialogueClient(RobotClient):
 
 def speak(text: str) -> tuple[Pcm, Caption]:
     """``text`` at ``RATE``, over the tone of a quiet room."""
-    pcm, resampler = run_program(VOICE, text), Resampler(LISTEN_RATE, RATE)
+    pcm = run_program(VOICE, text)
     span = speech_span(to_signal(pcm))
-    sound = np.concatenate((resampler.feed(pcm), resampler.flush()))
+    sound = resampled(pcm, LISTEN_RATE, RATE)
     caption = Caption(text, span.start / LISTEN_RATE, span.end / LISTEN_RATE)
     return sound + room_tone(len(sound)), caption
 

@@ -242,6 +242,12 @@ class Resampler:
         return rounded
 
 
+def resampled(pcm: Pcm, from_rate: int, to_rate: int) -> Pcm:
+    """A whole recording at another rate."""
+    resampler = Resampler(from_rate, to_rate)
+    return np.concatenate((resampler.feed(pcm), resampler.flush()))
+
+
 _BLOCK_OUTPUTS = 16
 _MOST_INPUTS = 500
 """Least number of outputs computed at once, and most inputs, neighbours not counted, that they are

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
@@ -19,7 +18,7 @@ from app.access.file import AccessFile, new_key
 from app.access.policy import Network, is_in, parse_address, parse_network, shown_network
 from app.console.choices import AS_STARTED, Choices
 from app.people.household import Household
-from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_from_bytes
+from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes, resampled
 
 PAGE_RATE = 24_000
 """Rate of the page's recordings, in Hz."""
@@ -125,7 +124,6 @@ class ConsoleServer:
         return {"addresses": addresses, "keys": keys, "refused": refused}
 
     async def people(self) -> dict[str, Any]:
-        """The people whose voices are known."""
         known = await asyncio.to_thread(_available(self.household).file.read)
         return {"people": [each.model_dump(include={"name", "added"}) for each in known.people]}
 
@@ -268,8 +266,7 @@ class PersonBody(NameBody):
             pcm = pcm_from_bytes(base64.b64decode(self.pcm, validate=True))
         except ValueError:
             raise ApiError(400, "invalid_request", "pcm: not int16 in base64", "pcm") from None
-        resampler = Resampler(PAGE_RATE, LISTEN_RATE)
-        return np.concatenate((resampler.feed(pcm), resampler.flush()))
+        return resampled(pcm, PAGE_RATE, LISTEN_RATE)
 
 
 class KeyBody(NameBody):

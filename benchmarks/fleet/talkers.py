@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from benchmarks.harness.robot import Player
-from pipeline.audio import LISTEN_RATE, Pcm, Resampler
+from pipeline.audio import LISTEN_RATE, Pcm, resampled
 from tests.support.recordings import recording
 
 FRAME_S, RATE = 0.02, 24_000
@@ -36,8 +36,7 @@ class SpokenQuestion:
 
 
 def question() -> SpokenQuestion:
-    resampler = Resampler(LISTEN_RATE, RATE)
-    pcm = np.concatenate((resampler.feed(recording("goforward").pcm), resampler.flush()))
+    pcm = resampled(recording("goforward").pcm, LISTEN_RATE, RATE)
     size = int(FRAME_S * RATE)
     pcm = np.pad(pcm, (0, -len(pcm) % size))
     loud = np.flatnonzero(np.abs(pcm) > SPEECH_STEP)

@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
-from pipeline.audio import AudioFormat, Pcm, Recording, Resampler
+from pipeline.audio import AudioFormat, resampled
 from pipeline.items import AudioPart, ImagePart, Item, MessageItem
 from pipeline.realtime import wire
 from pipeline.realtime.items import item_to_wire
@@ -56,7 +54,8 @@ def _pages(item: MessageItem, format: AudioFormat, room: int) -> list[Page]:
             case AudioPart(audio=audio) if audio is not None:
                 # The recording of an answer goes beyond what was heard.
                 heard = audio.until(part.seconds) if item.role == "assistant" else audio
-                frames.add_audio(at, wire.bytes_of(_at_rate(heard, format.rate), format))
+                pcm = resampled(heard.pcm, heard.rate, format.rate)
+                frames.add_audio(at, wire.bytes_of(pcm, format))
     return frames.pages
 
 
@@ -93,8 +92,3 @@ class _Frames:
     def _turn_page(self) -> None:
         self.pages.append({})
         self._left = self._room
-
-
-def _at_rate(recording: Recording, rate: int) -> Pcm:
-    resampler = Resampler(recording.rate, rate)
-    return np.concatenate((resampler.feed(recording.pcm), resampler.flush()))

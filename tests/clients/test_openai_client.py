@@ -19,7 +19,7 @@ from app.models.weights import WeightsCache
 from app.server.serving import local_server
 from app.settings.load import load_settings
 from benchmarks.wer import word_errors
-from pipeline.audio import LISTEN_RATE, Pcm, Resampler, pcm_to_bytes
+from pipeline.audio import LISTEN_RATE, Pcm, pcm_to_bytes, resampled
 from tests.support.protocol_client import text_item
 
 pytestmark = [pytest.mark.clients, pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
@@ -42,8 +42,7 @@ def client(url: str) -> AsyncOpenAI:
 
 
 def at_24k(pcm: Pcm) -> Pcm:
-    resampler = Resampler(LISTEN_RATE, 24_000)
-    return np.concatenate((resampler.feed(pcm), resampler.flush()))
+    return resampled(pcm, LISTEN_RATE, 24_000)
 
 
 async def send(connection: Any, pcm: Pcm) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline import events
-from pipeline.audio import AudioFormat, Pcm, Recording, Resampler
+from pipeline.audio import AudioFormat, Pcm, Recording, resampled
 from pipeline.items import (
     AudioPart,
     FunctionCallItem,
@@ -49,8 +49,7 @@ def samples(item: dict[str, Any], at: int = 0) -> Pcm:
 def test_audio_is_resampled_to_the_sessions_rate() -> None:
     pcm = noise(16_000)
     (item,) = retrieved(Client(), said(pcm, 16_000))
-    resampler = Resampler(16_000, 24_000)
-    whole = np.concatenate((resampler.feed(pcm), resampler.flush()))
+    whole = resampled(pcm, 16_000, 24_000)
     assert np.array_equal(samples(item), whole)
     assert abs(len(whole) - 24_000) <= 1
 

@@ -22,7 +22,7 @@ from app.models.weights import WeightsCache
 from app.settings.load import load_settings
 from benchmarks.wer import total, word_errors
 from pipeline import commands, events
-from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, Resampler
+from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, resampled
 from pipeline.commands import (
     AppendAudio,
     CommitAudio,
@@ -83,10 +83,8 @@ def answer_audio(talking: Scene) -> Pcm:
 
 async def transcribe(assistant: Assistant, pcm: Pcm, rate: int) -> str:
     """The transcript of ``pcm`` by our own recogniser."""
-    resampler = Resampler(rate, LISTEN_RATE)
-    whole = np.concatenate((resampler.feed(pcm), resampler.flush()))
     async with talk(assistant, PUSH_TO_TALK) as talking:
-        await hear(talking, whole)
+        await hear(talking, resampled(pcm, rate, LISTEN_RATE))
         await talking.do(CommitAudio())
         await until(talking, TranscriptReady)
     return talking.events(TranscriptReady)[0].text
