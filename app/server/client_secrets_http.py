@@ -9,7 +9,6 @@ import json
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -17,16 +16,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app.access.api_errors import ApiError, parsed, read_body
+from app.access.api_errors import parsed, read_body
 from app.access.client_secrets import ClientSecrets
 from app.server import health
 from app.server.gate import CALLER
 from app.server.identity import maker_of
 from app.server.realtime_link import AssistantLike
+from app.server.session_address import defaults_for
 from pipeline.realtime import schema, shapes, wire
 from pipeline.realtime.session_config import EffectiveSession, SessionDefaults
 from pipeline.realtime.shapes import Shape
-from pipeline.realtime.wire import WireError
 
 SHORTEST_S, LONGEST_S, USUAL_S = 10, 7200, 600
 """Bounds and default of ``expires_after.seconds`` in the API reference."""
@@ -52,13 +51,8 @@ def secret_routes(issued: ClientSecrets, max_body_bytes: int) -> list[Route]:
         assistant: AssistantLike = request.app.state.assistant
         if reasons := health.nameless(assistant):
             return health.not_ready_response(reasons)
-        try:
-            body = await read_body(request, max_body_bytes, " (limits.http_body_kb)")
-            answered = _answer(issued, body, request, assistant.defaults())
-        except WireError as error:
-            return ApiError(400, error.code, error.message, error.param).response()
-        except ApiError as error:
-            return error.response()
+        body = await read_body(request, max_body_bytes, " (limits.http_body_kb)")
+        answered = _answer(issued, body, request, assistant.defaults())
         return JSONResponse(answered, headers={"Cache-Control": "no-store"})
 
     return [Route("/v1/realtime/client_secrets", create, methods=["POST"])]
@@ -76,13 +70,9 @@ def _answer(
 
 def effective_session(defaults: SessionDefaults, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The session that a connection with these fields will have. Raises ``WireError``."""
-    model = fields.get("model")
-    defaults = replace(
-        defaults,
-        model=model if isinstance(model, str) and model else defaults.model,
-        transcription=fields.get("type") == "transcription",
+    session = EffectiveSession(
+        defaults_for(defaults, {}, fields), f"sess_{secrets.token_hex(12)}", time.time()
     )
-    session = EffectiveSession(defaults, f"sess_{secrets.token_hex(12)}", time.time())
     if fields:
         message = wire.parse(json.dumps({"type": "session.update", "session": fields}))
         session.update(shapes.read(schema.SessionUpdate, message.body).session)

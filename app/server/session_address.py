@@ -12,7 +12,7 @@ from typing import Any
 from starlette.websockets import WebSocket
 
 from app.server.gate import SECRET
-from pipeline.realtime.protocol import RealtimeConnection
+from pipeline.realtime.protocol import EXTRAS, RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
 
 _BETA_PROTOCOL = "openai-beta.realtime-v1"
@@ -38,6 +38,19 @@ def transcribes(query: Mapping[str, str], given: Mapping[str, Any]) -> bool:
     return (given.get("type") or query.get("intent")) == "transcription"
 
 
+def defaults_for(
+    defaults: SessionDefaults, query: Mapping[str, str], given: Mapping[str, Any]
+) -> SessionDefaults:
+    """``given``: the session fields of a client secret. They decide the kind of session, and the
+    model unless the URL names one."""
+    model = query.get("model") or given.get("model")
+    return replace(
+        defaults,
+        model=model if model and isinstance(model, str) else defaults.model,
+        transcription=transcribes(query, given),
+    )
+
+
 def protocol_for(
     defaults: SessionDefaults,
     query: Mapping[str, str],
@@ -47,26 +60,13 @@ def protocol_for(
     sends_audio: bool = True,
 ) -> RealtimeConnection:
     """The connection that the client's URL asks for. ``query`` may hold ``model``,
-    ``intent=transcription``, and our own ``timings=true``, ``turn_records=true``, ``holds=true``,
-    ``sleep=true`` and ``speakers=true``.
-
-    ``given``: the session fields of a client secret. They decide the kind of session, and the model
-    unless the URL names one.
-    """
-    model = query.get("model") or given.get("model")
+    ``intent=transcription``, and our own ``EXTRAS``, as ``timings=true``.
+    ``given``: as for ``defaults_for``."""
     return RealtimeConnection(
-        replace(
-            defaults,
-            model=model if model and isinstance(model, str) else defaults.model,
-            transcription=transcribes(query, given),
-        ),
+        defaults_for(defaults, query, given),
         id_source(),
         time.time,
-        timings=query.get("timings") == "true",
-        turn_records=query.get("turn_records") == "true",
-        holds=query.get("holds") == "true",
-        sleep=query.get("sleep") == "true",
-        speakers=query.get("speakers") == "true",
+        extras={name for name in EXTRAS if query.get(name) == "true"},
         on_error=on_error,
         sends_audio=sends_audio,
     )

@@ -33,6 +33,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict
 from typing import Any
 
@@ -96,6 +97,12 @@ from pipeline.realtime.transcripts import Transcripts
 from pipeline.realtime.wire import ClientMessage, WireError, invalid, samples_of
 from pipeline.turn_record import TurnRecord
 
+EXTRAS = frozenset({"timings", "turn_records", "holds", "sleep", "speakers"})
+"""What a client may ask for, since strict ones would refuse it: ``reachy_voice.timeline``; the
+figures of its turn record in every ``response.done``; the events when an answer is held because the
+user may be speaking over it; those when the robot falls asleep or wakes; ``reachy_voice.speaker``.
+"""
+
 INTERNAL = "internal_error"
 """The code of errors whose type is ``server_error``."""
 
@@ -129,35 +136,19 @@ _PLAIN: Mapping[str, tuple[type[schema.ClientEvent], Callable[[Any, str | None],
 
 
 class RealtimeConnection:
-    """One client's connection."""
-
     def __init__(
         self,
         defaults: SessionDefaults,
         new_id: Callable[[str], str],
         now: Callable[[], float],
-        timings: bool = False,
-        turn_records: bool = False,
-        holds: bool = False,
-        sleep: bool = False,
-        speakers: bool = False,
+        extras: AbstractSet[str] = frozenset(),
         on_error: Callable[[str], None] = lambda code: None,
         sends_audio: bool = True,
     ) -> None:
-        """``now`` is the wall clock in seconds."""
+        """``now`` is the wall clock in seconds. ``extras``: of ``EXTRAS``."""
         self._new_id = new_id
         """``new_id(prefix)`` makes unique ids of letters, digits and underscores."""
-        self._timings = timings
-        """Adds ``reachy_voice.timeline``. Strict clients would refuse the events that this,
-        ``_holds``, ``_sleep`` and ``_speakers`` add."""
-        self._turn_records = turn_records
-        """Adds the figures of its turn record to every ``response.done``."""
-        self._holds = holds
-        """Adds the events sent when an answer is held because the user may be speaking over it."""
-        self._sleep = sleep
-        """Adds the events sent when the robot falls asleep or wakes."""
-        self._speakers = speakers
-        """Adds ``reachy_voice.speaker``."""
+        self._extras = extras
         self._outbox: list[str] = []
         self._session = EffectiveSession(defaults, new_id("sess"), now())
         self._conversation_id = new_id("conv")
@@ -280,14 +271,14 @@ class RealtimeConnection:
                 if response := self._responses.get(event.reply_id or ""):
                     response.note(event)
             case Timeline():
-                if self._timings:
+                if "timings" in self._extras:
                     self._send_timeline(event)
             case ReplyHeld() | ReplyWentOn():
-                if self._holds:
+                if "holds" in self._extras:
                     what = "held" if isinstance(event, ReplyHeld) else "went_on"
                     self._send(f"reachy_voice.response.{what}", response_id=event.reply_id)
             case Woke() | FellAsleep():
-                if self._sleep:
+                if "sleep" in self._extras:
                     what = "awake" if isinstance(event, Woke) else "asleep"
                     self._send(f"reachy_voice.{what}", reason=event.why)
             case OutputBuffer():
@@ -297,7 +288,7 @@ class RealtimeConnection:
             case TranscriptPartial() | TranscriptReady() | TranscriptFailed():
                 if self._session.transcribes:
                     self._transcripts.tell(event)
-                if self._speakers and isinstance(event, TranscriptReady):
+                if "speakers" in self._extras and isinstance(event, TranscriptReady):
                     self._tell_speaker(event)
             case ItemAdded() | ItemDeleted() | ItemRetrieved() | ItemTruncated():
                 self._apply_item(event)
@@ -323,7 +314,7 @@ class RealtimeConnection:
                 voice,
                 self._send,
                 self._server_calls,
-                tells_record=self._turn_records,
+                tells_record="turn_records" in self._extras,
             )
         elif response := self._responses.get(event.reply_id):
             match event:

@@ -18,6 +18,7 @@ from pipeline.items import (
 from tests.support.conformance import check
 from tests.support.protocol_client import (
     AUDIO,
+    DEFAULTS,
     ITEM_STARTED,
     Client,
     finished,
@@ -265,7 +266,7 @@ def test_internal_events_are_not_sent() -> None:
 
 
 def test_sleep_is_reported_on_request() -> None:
-    told = Client(sleep=True).apply(events.FellAsleep("silence"), events.Woke("touch"))
+    told = Client(DEFAULTS, "sleep").apply(events.FellAsleep("silence"), events.Woke("touch"))
     assert [(event["type"], event["reason"]) for event in told] == [
         ("reachy_voice.asleep", "silence"),
         ("reachy_voice.awake", "touch"),
@@ -273,7 +274,7 @@ def test_sleep_is_reported_on_request() -> None:
 
 
 def test_a_held_answer_is_reported_on_request() -> None:
-    told = Client(holds=True).apply(events.ReplyHeld("resp_1"), events.ReplyWentOn("resp_1"))
+    told = Client(DEFAULTS, "holds").apply(events.ReplyHeld("resp_1"), events.ReplyWentOn("resp_1"))
     assert [(event["type"], event["response_id"]) for event in told] == [
         ("reachy_voice.response.held", "resp_1"),
         ("reachy_voice.response.went_on", "resp_1"),
@@ -281,7 +282,9 @@ def test_a_held_answer_is_reported_on_request() -> None:
 
 
 def test_the_timeline_is_sent_on_request() -> None:
-    (event,) = Client(timings=True).apply(events.Timeline("resp_1", 210.0, first_audio=480.5))
+    (event,) = Client(DEFAULTS, "timings").apply(
+        events.Timeline("resp_1", 210.0, first_audio=480.5)
+    )
     event.pop("event_id")
     assert event == {
         "type": "reachy_voice.timeline",

@@ -61,7 +61,7 @@ def test_deltas_contain_only_new_words() -> None:
 
 
 def test_whose_voice_it_was_is_told_on_request() -> None:
-    client = Client(speakers=True)
+    client = Client(DEFAULTS, "speakers")
     known, stranger, unasked = (
         events.TranscriptReady("item_u", "Hello.", 1.0, speaker=who) for who in ("Tom", "", None)
     )

@@ -34,24 +34,13 @@ PCM = np.arange(-120, 120, dtype=np.int16)
 class Client:
     """One connection and everything that it received."""
 
-    def __init__(
-        self,
-        defaults: SessionDefaults = DEFAULTS,
-        *,
-        timings: bool = False,
-        holds: bool = False,
-        sleep: bool = False,
-        speakers: bool = False,
-    ) -> None:
+    def __init__(self, defaults: SessionDefaults = DEFAULTS, *extras: str) -> None:
         numbers = itertools.count()
         self.protocol = RealtimeConnection(
             defaults,
             lambda prefix: f"{prefix}_{next(numbers)}",
             lambda: 1_000.5,
-            timings,
-            holds=holds,
-            sleep=sleep,
-            speakers=speakers,
+            {*extras},
         )
         self.recorder = Recorder()
         self.created = self.sent()
