@@ -73,8 +73,7 @@ def _request(tool: McpTool, path: str) -> ServerRequest:
         raise invalid(path, "the host is that of the 'server_url'; no header may name another")
     if headers and tool.server_url is None:
         raise invalid(path, "the owner's own server needs no headers and no authorization")
-    allowed, approval = tool.allowed_tools, tool.require_approval
-    named = ToolFilter(tuple(allowed)) if isinstance(allowed, list) else None
+    approval = tool.require_approval
     approved = singly = None
     if isinstance(approval, ApprovalFilters):
         approved, singly = _filter(approval.never), _filter(approval.always)
@@ -86,17 +85,17 @@ def _request(tool: McpTool, path: str) -> ServerRequest:
         label=tool.server_label,
         url=tool.server_url or "",
         headers=tuple(headers.items()),
-        allowed=named
-        or (_filter(allowed) if not isinstance(allowed, list) else None)
-        or ToolFilter(),
+        allowed=_filter(tool.allowed_tools) or ToolFilter(),
         approved=approved,
         approved_singly=singly,
     )
 
 
-def _filter(given: ToolFilterFields | None) -> ToolFilter | None:
+def _filter(given: list[str] | ToolFilterFields | None) -> ToolFilter | None:
     if given is None:
         return None
+    if isinstance(given, list):
+        return ToolFilter(tuple(given))
     names = None if given.tool_names is None else tuple(given.tool_names)
     return ToolFilter(names, given.read_only)
 

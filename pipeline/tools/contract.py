@@ -39,9 +39,7 @@ class ToolServer(Protocol):
     """One server: the owner's or one client's."""
 
     @property
-    def label(self) -> str:
-        """The server's name."""
-        ...
+    def label(self) -> str: ...
 
     @property
     def tools(self) -> Sequence[ServerTool]:

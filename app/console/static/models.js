@@ -1,6 +1,7 @@
 // Models: a profile for this machine, an engine of each kind from a list, and all weights.
 import { html, render, nothing } from "./lit-html.js";
 import { get, post } from "./api.js";
+import { bytes } from "./realtime.js";
 
 const BEFORE = "A job that was begun before"; // the page was opened or loaded again
 const EVERY_MS = 500, DONE_SHOWN_MS = 8000;
@@ -67,8 +68,7 @@ export const models = {
       const answer = await work(`The voice ${name}`, "models/try", { profile, voice: running && voices.includes(voice) ? voice : "" });
       if (!answer || over) return;
       player?.pause();
-      const wav = Uint8Array.from(atob(answer.wav), (character) => character.charCodeAt(0));
-      const url = URL.createObjectURL(new Blob([wav], { type: "audio/wav" }));
+      const url = URL.createObjectURL(new Blob([bytes(answer.wav)], { type: "audio/wav" }));
       player = new Audio(url);
       player.onended = player.onpause = () => URL.revokeObjectURL(url);
       player.play().catch((error) => { problem = error.message; draw(); });

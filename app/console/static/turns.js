@@ -166,7 +166,6 @@ function wave(turn, x) {
 
 function parts(turn) {
   if (turn.speech_start_sample === null) return [];
-  const last = turn.pauses.at(-1)?.start_sample ?? turn.speech_end_sample;
   const at = clock(turn);
   const found = [];
   let from = turn.speech_start_sample;
@@ -176,7 +175,7 @@ function parts(turn) {
     from = pause.start_sample + pause.lasted_ms * RATE;
     found.push({ kind: "pause", from: at(pause.start_sample), to: at(from), pause });
   }
-  found.push({ kind: "speech", from: at(from), to: Math.max(at(from), at(last)) });
+  found.push({ kind: "speech", from: at(from), to: Math.max(at(from), 0) });
   return found;
 }
 
