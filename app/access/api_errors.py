@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -41,11 +43,24 @@ class ApiError(Exception):
         self.param = param
         self.headers = headers
 
-    def response(self) -> JSONResponse:
+    @property
+    def body(self) -> Mapping[str, Any]:
         usual = "server_error" if self.status >= 500 else "invalid_request_error"
         kind = _KINDS.get(self.status, usual)
         error = {"message": self.message, "type": kind, "code": self.code, "param": self.param}
-        return JSONResponse({"error": error}, self.status, headers=self.headers)
+        return {"error": error}
+
+    def response(self) -> JSONResponse:
+        return JSONResponse(self.body, self.status, headers=self.headers)
+
+    def raw(self) -> bytes:
+        """The whole response, for a connection that has sent no request that can be understood."""
+        body = json.dumps(self.body).encode()
+        status = f"{self.status} {HTTPStatus(self.status).phrase}"
+        return (
+            f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        ).encode() + body
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:

@@ -115,8 +115,6 @@ def _today() -> str:
 
 
 class AccessFile(OwnerFile[AccessList]):
-    """The file of who may connect."""
-
     def __init__(self, path: Path) -> None:
         repair = "`reachy-voice allow` each robot again"
         super().__init__(path, AccessList(), "The list of who may connect", repair)

@@ -10,19 +10,20 @@ from contextlib import AsyncExitStack, aclosing
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from app.access.api_errors import RETRY, ApiError
+from app.access.api_errors import RETRY, ApiError, on_http_exception
 from app.api.turnstile import Passage, Turnstile
 from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
+from pipeline.realtime.wire import WireError
 from pipeline.work import Cancelled
 
 log = logging.getLogger("reachy_voice.server")
 
 T = TypeVar("T")
-Handle = Callable[[Request], Awaitable[Response]]
 
 
 class RequestBody(BaseModel):
@@ -39,23 +40,20 @@ class RequestBody(BaseModel):
         return {name: value for name, value in given.items() if value is not None}
 
 
-def with_error_answers(handle: Handle) -> Handle:
-    """Wrap ``handle`` so that its errors become OpenAI's."""
-
-    async def route(request: Request) -> Response:
-        try:
-            return await handle(request)
-        except ApiError as error:
-            return error.response()
-        except (ReachyVoiceError, Cancelled) as error:
-            return as_api_error(error).response()
-        except ClientDisconnect:
-            return Response()
-
-    return route
+async def _answer(request: Request, error: Exception) -> Response:
+    return Response() if isinstance(error, ClientDisconnect) else as_api_error(error).response()
 
 
-def as_api_error(error: ReachyVoiceError | Cancelled) -> ApiError:
+_ANSWERED = ApiError, WireError, ReachyVoiceError, Cancelled, ClientDisconnect
+ERROR_ANSWERS = {HTTPException: on_http_exception, **dict.fromkeys(_ANSWERED, _answer)}
+"""For an application: what its routes may raise, and how that is answered."""
+
+
+def as_api_error(error: Exception) -> ApiError:
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, WireError):
+        return ApiError(400, error.code, error.message, error.param)
     if isinstance(error, PromptTooLong):
         return ApiError(400, "context_length_exceeded", str(error), "messages")
     if isinstance(error, Cancelled):  # by the engine, not by us
@@ -149,7 +147,7 @@ async def streamed_events(
                 async for each in made:
                     yield sse(each)
             except (ReachyVoiceError, Cancelled) as error:
-                yield sse(bytes(as_api_error(error).response().body).decode())
+                yield sse(as_api_error(error).body)
 
     return await streamed(request, turnstile, events, "text/event-stream")
 

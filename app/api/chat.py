@@ -229,8 +229,6 @@ Piece = str | Mapping[str, Any]
 
 @dataclass(eq=False)
 class Completion:
-    """An answer."""
-
     as_json: bool = False
     """It is the arguments of one call."""
     stops: Sequence[str] = ()

@@ -12,7 +12,6 @@ from starlette.routing import Route
 from app.access.api_errors import RETRY, ApiError, read_body
 from app.announcing.announcer import Announcer
 from app.api import chat, speech, transcriptions
-from app.api.answering import with_error_answers
 from app.api.say import say
 from app.api.turnstile import Turnstile
 from app.settings.model import LimitSettings
@@ -26,17 +25,13 @@ class Engines(Protocol):
     """What the routes need of the assembled assistant."""
 
     @property
-    def stages(self) -> Stages:
-        """The engines."""
-        ...
+    def stages(self) -> Stages: ...
 
     def defaults(self) -> SessionDefaults:
         """A new session's settings; call it only while every engine is ready."""
         ...
 
-    def session_settings(self) -> SessionSettings:
-        """The settings that sessions follow."""
-        ...
+    def session_settings(self) -> SessionSettings: ...
 
     def readiness(self) -> Mapping[str, str | None]:
         """Each engine's name, and why it is not ready; ``None``: it is."""
@@ -80,8 +75,8 @@ def plain_routes(engines: Engines, limits: LimitSettings, turnstile: Turnstile) 
         return await say(request, await body(request), turnstile, engines.announcer)
 
     return [
-        Route("/v1/reachy/say", with_error_answers(announce), methods=["POST"]),
-        Route("/v1/chat/completions", with_error_answers(complete), methods=["POST"]),
-        Route("/v1/audio/speech", with_error_answers(speak), methods=["POST"]),
-        Route("/v1/audio/transcriptions", with_error_answers(transcribe), methods=["POST"]),
+        Route("/v1/reachy/say", announce, methods=["POST"]),
+        Route("/v1/chat/completions", complete, methods=["POST"]),
+        Route("/v1/audio/speech", speak, methods=["POST"]),
+        Route("/v1/audio/transcriptions", transcribe, methods=["POST"]),
     ]

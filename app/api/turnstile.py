@@ -56,8 +56,6 @@ class Turnstile:
 
 
 class Passage:
-    """One request."""
-
     def __init__(self, resting: Callable[[], Iterable[asyncio.Event]]) -> None:
         self.work = Work(Priority.BACKGROUND)
         """Everything that it asks of engines."""

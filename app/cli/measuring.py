@@ -19,9 +19,9 @@ from typing import IO, Any
 import numpy as np
 
 from app.models.gpu import Gpu, find_gpus
+from app.server.discovery import PATH
 from app.server.listening import bind
 from app.server.process_usage import ProcessUsage, usage
-from app.server.serving import PATH
 from app.talk.realtime_client import RATE, RealtimeClient, connect, room_tone
 from hardware.wav import speech_end
 from pipeline.audio import Pcm

@@ -32,10 +32,11 @@ from app.models.download import Progress, megabytes
 from app.models.memory_room import has_room
 from app.models.pull import pull as pull_weights
 from app.models.weights import WeightsCache, open_cache
+from app.server.discovery import PATH
 from app.server.exchange import Exchange
 from app.server.gate import access_for, typed_command
 from app.server.live_settings import LiveSettings
-from app.server.serving import PATH, browser_tls_for, lan_addresses, run_server, tls_for
+from app.server.serving import browser_tls_for, lan_addresses, run_server, tls_for
 from app.server.tls import ServerTls
 from app.server.updates import UpdateFollower
 from app.settings.load import load_settings

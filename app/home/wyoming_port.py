@@ -246,8 +246,6 @@ class WyomingClient:
 
 
 class _Hearing:
-    """One utterance."""
-
     def __init__(
         self, utterance: UtteranceStage, language: str, work: Work, send: Send | None
     ) -> None:

@@ -79,7 +79,7 @@ class Callers:
         async def show(request: Request) -> Response:
             if not request.scope[WAY].is_owner:
                 why = "Only programs on the server's own machine, or with an admin's key, may ask."
-                return ApiError(403, "only_here", why).response()
+                raise ApiError(403, "only_here", why)
             return JSONResponse({"callers": self.shown()})
 
         return Route(PATH, show)

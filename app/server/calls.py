@@ -31,9 +31,8 @@ from app.server.realtime_link import NORMAL, POLICY, Closure, Opening, first
 from app.server.realtime_socket import accept, frame_of, hang_up
 from app.server.session_address import transcribes
 from app.server.websocket_link import LINK
-from app.webrtc.peer import OfferError, Peer
+from app.webrtc.peer import Peer
 from pipeline.bus import SlowSubscriber
-from pipeline.realtime.wire import WireError
 from pipeline.work import CLIENT
 
 log = logging.getLogger("reachy_voice.server")
@@ -80,22 +79,15 @@ class OpenCalls:
 
     async def _create(self, request: Request) -> Response:
         """201 with the SDP answer, and the call's address in ``Location``."""
-        try:
-            offer, session = await self._read(request)
-            caller, secret = request.scope[CALLER], request.scope[SECRET]
-            fields = {**(secret.session if secret else {}), **session}
-            who = identity_of(caller, secret)
-            opening = Opening(caller, who, request.query_params, fields, secret)
-            await self._sockets.cut_dead(opening.who, caller.place)
-            result: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-            self._tasks.create_task(self._serve(opening, offer, result))
-            call_id, answer = await result
-        except WireError as error:
-            return ApiError(400, error.code, error.message, error.param).response()
-        except OfferError as error:
-            return ApiError(400, "invalid_offer", str(error), "sdp").response()
-        except ApiError as error:
-            return error.response()
+        offer, session = await self._read(request)
+        caller, secret = request.scope[CALLER], request.scope[SECRET]
+        fields = {**(secret.session if secret else {}), **session}
+        who = identity_of(caller, secret)
+        opening = Opening(caller, who, request.query_params, fields, secret)
+        await self._sockets.cut_dead(opening.who, caller.place)
+        result: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._tasks.create_task(self._serve(opening, offer, result))
+        call_id, answer = await result
         location = {"Location": f"{CALLS}/{call_id}"}
         return Response(answer, 201, location, media_type="application/sdp")
 
@@ -120,20 +112,19 @@ class OpenCalls:
         return offer, session
 
     async def _hang_up(self, request: Request) -> Response:
-        if link := self._find(request.scope, request.path_params["call_id"]):
-            link.close(NORMAL, "hung up")
-            return Response()
-        return _not_found()
+        self._find(request.scope, request.path_params["call_id"]).close(NORMAL, "hung up")
+        return Response()
 
     # -- calls
 
-    def _find(self, scope: Scope, call_id: str) -> CallLink | None:
-        """The caller's own call with this id; ``None`` for a call of another client, too."""
+    def _find(self, scope: Scope, call_id: str) -> CallLink:
+        """The caller's own call with this id. Raises ``ApiError``, also for another client's."""
         link = self._open.get(call_id)
-        return link if link and link.is_of(scope[CALLER], scope[SECRET]) else None
+        if link is None or not link.is_of(scope[CALLER], scope[SECRET]):
+            raise ApiError(404, "call_not_found", "There is no such call of yours.", "call_id")
+        return link
 
     async def _serve(self, opening: Opening, offer: str, result: asyncio.Future[Answer]) -> None:
-        """Serve one call to its end."""
         sockets = self._sockets
         CLIENT.set(sockets.number(opening.caller))
         call_id = f"rtc_{secrets.token_hex(12)}"
@@ -171,13 +162,8 @@ class OpenCalls:
     async def control(self, websocket: WebSocket, call_id: str) -> None:
         """Serve another client that follows and controls a call."""
         link = self._find(websocket.scope, call_id)
-        if link is None:
-            await websocket.send_denial_response(_not_found())
-            return
         if link.crowded:
-            refusal = ApiError(429, SESSION_LIMIT, "This call has enough controls.")
-            await websocket.send_denial_response(refusal.response())
-            return
+            raise ApiError(429, SESSION_LIMIT, "This call has enough controls.")
         websocket.scope["extensions"][LINK].on_settled()
         await accept(websocket)
         closed = Closure(NORMAL, "the call is over")
@@ -200,11 +186,6 @@ class OpenCalls:
 async def _text(field: str | UploadFile | None) -> str | None:
     """The text of a form field; a browser sends a ``Blob`` as a file."""
     return (await field.read()).decode(errors="replace") if isinstance(field, UploadFile) else field
-
-
-def _not_found() -> Response:
-    message = "There is no such call of yours."
-    return ApiError(404, "call_not_found", message, "call_id").response()
 
 
 async def _relay(websocket: WebSocket, unread: asyncio.Queue[str | None]) -> NoReturn:

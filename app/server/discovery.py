@@ -55,8 +55,6 @@ Interfaces = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """One service."""
-
     name: str
     host: str
     port: int

@@ -60,7 +60,6 @@ async def ready(request: Request) -> JSONResponse:
 
 
 async def metrics(request: Request) -> Response:
-    """All metrics, for Prometheus."""
     state = request.app.state
     usage = await asyncio.to_thread(process_usage.usage, os.getpid())
     sockets = state.sockets
@@ -77,7 +76,6 @@ async def models(request: Request) -> JSONResponse:
 
 
 async def model(request: Request) -> JSONResponse:
-    """The one model by its id."""
     return JSONResponse(_MODEL)
 
 

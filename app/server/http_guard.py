@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ import h11
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from app.access.api_errors import ApiError
 from app.access.policy import Network, block_of, is_in, parse_address
 from app.server.websocket_link import LINK, WebSocketLink
 
@@ -36,18 +36,9 @@ CONNECTION = "reachy_voice.connection"
 identify it: a client may reuse a port before its old connection is noticed to be closed."""
 
 
-def _last_words() -> bytes:
-    message = "The request took too long to arrive (limits.handshake_s)."
-    kind, code = "invalid_request_error", "request_timeout"
-    error = {"message": message, "type": kind, "code": code, "param": None}
-    body = json.dumps({"error": error}).encode()
-    return (
-        b"HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\n"
-        b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
-    )
-
-
-TOO_SLOW = _last_words()
+TOO_SLOW = ApiError(
+    408, "request_timeout", "The request took too long to arrive (limits.handshake_s)."
+).raw()
 
 
 class Connection:

@@ -21,8 +21,6 @@ BACKLOG = 128
 
 
 class ServerError(ReachyVoiceError):
-    """The server cannot listen."""
-
     exit_code = 20
 
 

@@ -65,8 +65,6 @@ logger = logging.getLogger(__name__)
 
 
 class AssistantLike(Engines, Protocol):
-    """What the server needs of the assembled assistant."""
-
     def session(
         self, bus: Bus, config: SessionConfig, memory: Memory | None = None, place: str = ""
     ) -> Session:
@@ -206,7 +204,6 @@ class RealtimeLink(ABC):
         return self._session is not None and self._session.asleep
 
     async def touch(self) -> None:
-        """Wake the robot."""
         if self._session:
             await self._session.submit(WakeUp())
 

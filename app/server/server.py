@@ -20,19 +20,20 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from app.access.api_errors import ApiError, on_http_exception
+from app.access.api_errors import ApiError
 from app.access.policy import Caller
+from app.api.answering import ERROR_ANSWERS
 from app.api.routes import plain_routes
 from app.api.turnstile import Turnstile
 from app.console.console import console_routes
 from app.console.recent_turns import RecentTurns
 from app.console.running import ConsoleServer
-from app.server import health, touch
+from app.server import health
 from app.server.client_secrets_http import secret_routes
 from app.server.conversation_folder import ConversationFolder
 from app.server.gate import CALLER, CALLS, SECRET, Access, AccessGate
@@ -83,7 +84,7 @@ def build_app(
         WebSocketRoute("/realtime", _realtime),
         *secret_routes(access.secrets, limits.http_body_kb * 1024),
         *health.ROUTES,
-        *touch.ROUTES,
+        Route("/v1/reachy/wake", _wake, methods=["POST"]),
     ]
     turns = RecentTurns(turns_kept)
     parked = ParkedConversations(reconnect_s, folder)
@@ -119,7 +120,7 @@ def build_app(
     app = Starlette(
         routes=routes,
         middleware=middleware,
-        exception_handlers={HTTPException: on_http_exception},
+        exception_handlers=ERROR_ANSWERS,
     )
     app.router.redirect_slashes = False  # the redirect would go to whatever host the request names
     app.router.default = _nowhere
@@ -155,18 +156,27 @@ async def _realtime(websocket: WebSocket) -> None:
         await sockets.serve(websocket, who)
 
 
+async def _wake(request: Request) -> Response:
+    """Wake the robots that sleep until they are called (``wake``), as a touch would, or only those
+    at ``?address=``: for a button, a motion sensor, a script. Answers how many."""
+    sockets: OpenSockets = request.app.state.sockets
+    address = request.query_params.get("address")
+    asleep = [link for link in sockets.open if link.asleep and address in (None, link.address)]
+    for link in asleep:
+        await link.touch()
+    return JSONResponse({"woken": len(asleep)})
+
+
 async def _no_calls(request: Request) -> Response:
-    return ApiError(501, "webrtc_off", NO_CALLS).response()
+    raise ApiError(501, "webrtc_off", NO_CALLS)
 
 
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
-    """Refuse any other path."""
     if scope["type"] != "websocket":
         raise HTTPException(404)
     scope["app"].state.sockets.metrics.note_refusal("other")
     message = f"Not Found: {scope['path']}. The Realtime API is at /v1/realtime."
-    websocket = WebSocket(scope, receive, send)
-    await websocket.send_denial_response(ApiError(404, "not_found", message).response())
+    raise ApiError(404, "not_found", message)
 
 
 # --- serving -----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from app.compose import Assistant
 from app.console.running import ConsoleServer, TlsPort
 from app.server.control import answer_requests, socket_path
 from app.server.conversation_folder import ConversationFolder
-from app.server.discovery import source_address, stay_announced
+from app.server.discovery import PATH, source_address, stay_announced
 from app.server.gate import Access, host_names
 from app.server.health import notes
 from app.server.listening import BoundPort, bind
@@ -34,7 +34,6 @@ from pipeline.errors import ConfigError, ReachyVoiceError, one_error
 
 log = logging.getLogger("reachy_voice.server")
 
-PATH = "/v1/realtime"
 WYOMING = "_wyoming._tcp"
 """The service that Home Assistant looks for by mDNS."""
 

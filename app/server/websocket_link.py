@@ -13,6 +13,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import CloseCode, Frame
 from websockets.http11 import Request
 
+from app.access.api_errors import ApiError
 from app.access.limits import TokenBucket
 
 LINK = "reachy_voice.link"
@@ -38,12 +39,7 @@ SMALL_BYTES = 1024
 MAX_FRAGMENTS = 32_768
 """Most fragments per message: the largest message (32 MiB) in fragments that are not small."""
 
-
-_NO_UPGRADE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n" + (
-    b"Content-Type: application/json\r\nContent-Length: 139\r\n\r\n"
-    b'{"error": {"message": "This is not a request for a WebSocket.", '
-    b'"type": "invalid_request_error", "code": "invalid_request", "param": null}}'
-)
+_NO_UPGRADE = ApiError(400, "invalid_request", "This is not a request for a WebSocket.").raw()
 
 
 class WebSocketLink(WebSocketsSansIOProtocol):

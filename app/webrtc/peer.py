@@ -20,6 +20,7 @@ from aiortc import (
 from aiortc.sdp import SessionDescription
 from aiortc.stats import RTCRemoteInboundRtpStreamStats
 
+from app.access.api_errors import ApiError
 from app.webrtc.output_queue import RATE, OutputQueue
 from app.webrtc.tracks import FRAME_S, PacketEar, SpeakerTrack
 from pipeline.audio import Pcm
@@ -51,8 +52,8 @@ _CANDIDATES = re.compile(r"^a=(candidate:|end-of-candidates).*\r?\n?", re.MULTIL
 _EXTENSION_ATTRIBUTES = re.compile(r"^(a=extmap:\S+ \S+)[^\r\n]+", re.MULTILINE)
 
 
-class OfferError(Exception):
-    """The offer cannot be answered. The text says why."""
+def _invalid(why: str) -> ApiError:
+    return ApiError(400, "invalid_offer", why, "sdp")
 
 
 class Peer:
@@ -76,25 +77,23 @@ class Peer:
         """Whether the connection was lost, once it has ended."""
 
     async def answer(self, offer: str, output: OutputQueue) -> str:
-        """The answer, with our addresses. Raises ``OfferError``.
+        """The answer, with our addresses. Raises ``ApiError``.
 
         The client's addresses are ignored: its own checks show where it is, even if it hides them
         behind mDNS names, and so no offer can direct packets of this machine elsewhere."""
         offer = _EXTENSION_ATTRIBUTES.sub(r"\1", _CANDIDATES.sub("", offer))  # unread by aiortc
         if len(offer.splitlines()) > MOST_LINES:
-            raise OfferError(f"The offer has more than {MOST_LINES} lines.")
+            raise _invalid(f"The offer has more than {MOST_LINES} lines.")
         try:
             parts = SessionDescription.parse(offer).media
         except Exception as error:
-            raise OfferError(f"The offer is no SDP: {error}") from None
+            raise _invalid(f"The offer is no SDP: {error}") from None
         if sorted(part.kind for part in parts) != ["application", "audio"]:
-            raise OfferError(
-                "The offer must have one audio track and a data channel, nothing else."
-            )
+            raise _invalid("The offer must have one audio track and a data channel, nothing else.")
         # The others may use the transport of the first.
         dtls, ice = parts[0].dtls, parts[0].ice
         if not (dtls and dtls.fingerprints and ice and ice.password):
-            raise OfferError("The offer has no a=fingerprint or no a=ice-pwd.")
+            raise _invalid("The offer has no a=fingerprint or no a=ice-pwd.")
         connection = self._connection
         transceiver = connection.addTransceiver(SpeakerTrack(output))
         codecs = RTCRtpSender.getCapabilities("audio").codecs
@@ -108,7 +107,7 @@ class Peer:
             await connection.setRemoteDescription(RTCSessionDescription(offer, "offer"))
             await connection.setLocalDescription()
         except Exception as error:
-            raise OfferError(f"The offer cannot be answered: {error}") from None
+            raise _invalid(f"The offer cannot be answered: {error}") from None
         self._bound_parts()
         self.plays = transceiver.currentDirection in ("sendrecv", "sendonly")
         answer: str = connection.localDescription.sdp

@@ -24,6 +24,7 @@ from openai import AsyncOpenAI
 from starlette.applications import Starlette
 
 from app.access.policy import Rules
+from app.api.answering import ERROR_ANSWERS
 from app.api.routes import plain_routes
 from app.api.segments import PADDING_S
 from app.api.turnstile import Passage, Turnstile
@@ -58,7 +59,7 @@ class Client:
         self.resting.set()
         turnstile = Turnstile(self.limits.plain_requests, lambda: [self.resting])
         routes = plain_routes(self.assistant, self.limits, turnstile)
-        self.app = Starlette(routes=routes)
+        self.app = Starlette(routes=routes, exception_handlers=ERROR_ANSWERS)
         transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
         self.http = httpx.AsyncClient(transport=transport)
         self.openai = AsyncOpenAI(

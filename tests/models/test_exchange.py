@@ -21,10 +21,10 @@ from app.models.gpu import find_gpus, free_memory_mb
 from app.models.memory_room import has_room
 from app.models.weights import WeightsCache
 from app.server.control import NotRunning, ask, socket_path
+from app.server.discovery import PATH
 from app.server.exchange import Exchange
 from app.server.health import notes as notes_of
 from app.server.live_settings import LiveSettings
-from app.server.serving import PATH
 from app.server.updates import UpdateFollower
 from app.settings.load import load_settings
 from app.settings.model import LoadedSettings
