@@ -7,7 +7,7 @@ import base64
 import json
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +55,7 @@ from pipeline.settings import SessionSettings, Wake
 from pipeline.tools.contract import NoToolServers
 from pipeline.turn_record import Doubt, IgnoredSpeech, Judgement, Pause, TurnRecord
 from pipeline.waking.calls import Calls
-from reachy_voice.testing import ScriptedSpeaker, ScriptedStt, people
+from reachy_voice.testing import ScriptedSpeaker, ScriptedStt, ScriptedTts, people
 from tests.clients.engines import NOON, STORY, TIME, phrase_cast
 from tests.clock.test_timers import MemoryFile
 from tests.support.beside import beside
@@ -146,6 +146,17 @@ def frames(note: Callable[[dict[str, Any]], object], *ways: str) -> Callable[[Pa
             socket.on(f"frame{way}", lambda text: note(json.loads(text)))
 
     return lambda page: page.on("websocket", follow)
+
+
+def changing(file: str, old: str, new: str) -> Callable[[Page], Awaitable[None]]:
+    """For ``before``: gives the page a script with this change, so that it waits less."""
+
+    async def changed(route: Route) -> None:
+        script = await (await route.fetch()).text()
+        assert old in script
+        await route.fulfill(body=script.replace(old, new), content_type="text/javascript")
+
+    return lambda page: page.route(f"**/{file}", changed)
 
 
 @pytest.fixture
@@ -724,7 +735,8 @@ async def test_engines_that_are_exchanged_meanwhile_are_shown(
 
 
 async def test_captions_that_are_read_stay_where_they_are(serving: Serve, console: Console) -> None:
-    assistant = StagedAssistant(quick_llm(deltas=("A line.\n",) * 40))
+    tts = ScriptedTts(first_s=0.0, seconds_per_word=0.02)
+    assistant = StagedAssistant(quick_llm(deltas=("A line.\n",) * 40), tts)
     served = await serving(assistant)
     async with console(served) as page:
         captions = page.locator(".captions")
@@ -1022,14 +1034,8 @@ async def test_a_voice_is_learned_and_forgotten(
     server = ConsoleServer(household=cast(Household, household))
     served = await serving(StagedAssistant(), console=server)
 
-    async def sooner(route: Route) -> None:
-        script = await (await route.fetch()).text()
-        await route.fulfill(
-            body=script.replace("RECORD_S = 32", "RECORD_S = 2"), content_type="text/javascript"
-        )
-
     said = np.concatenate([recording("goforward").pcm] * 4)
-    shorten = lambda page: page.route("**/people.js", sooner)  # noqa: E731
+    shorten = changing("people.js", "RECORD_S = 32", "RECORD_S = 2")
     async with console(served, "server", said=said, before=shorten) as page:
         await page.get_by_label("Name of the person").fill("Tom")
         await page.get_by_role("button", name="Learn a voice").click()
@@ -1197,6 +1203,7 @@ async def offering_calls(
         visit.page.on("websocket", lambda socket: sockets.append(socket))
         if not reachable:
             await visit.page.route("**/v1/realtime/calls*", without_addresses)
+            await changing("realtime.js", "CALL_MS = 5000", "CALL_MS = 500")(visit.page)
         await visit.page.goto(f"https://localhost:{secure.port}/console/")
         await expect(visit.page.get_by_role("status")).to_contain_text("Connected")
         yield visit, sockets, served

@@ -76,6 +76,8 @@ needs_multicast = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def announced_for_this_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "VOICES", SERVICE)
+    for pause in ("_CHECK_TIME", "_REGISTER_TIME", "_UNREGISTER_TIME"):
+        monkeypatch.setattr(f"zeroconf._core.{pause}", 20)  # ms
 
 
 @asynccontextmanager

@@ -212,7 +212,8 @@ def signed(directory: Path, name: str) -> subprocess.CompletedProcess[str]:
     """What openssl says about a certificate for ``name`` signed by the authority."""
     authority, key = directory / "authority.pem", directory / "stolen.key"
     common = f"-addext subjectAltName={name} -addext basicConstraints=critical,CA:FALSE"
-    make = f"openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=x -days 9 {common}"
+    new_key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
+    make = f"openssl req -x509 {new_key} -subj /CN=x -days 9 {common}"
     out = directory / "stolen.pem"
     signing = f"{make} -CA {authority} -CAkey {authority} -keyout {key} -out {out}"
     subprocess.run(signing.split(), check=True, capture_output=True)
