@@ -273,7 +273,7 @@ class RealtimeLink(ABC):
         await self._hold_back()
 
     def _commands(self, message: ClientMessage) -> Sequence[Command]:
-        return self._protocol.receive_parsed(message)
+        return self._protocol.receive(message)
 
     async def _submit(self, commands: Sequence[Command]) -> None:
         """Carry out what the client asks, and send what the protocol answers."""

@@ -185,22 +185,13 @@ class RealtimeConnection:
 
     # --- from the client ---------------------------------------------------------------------
 
-    def receive(self, text: str | bytes) -> list[Command]:
-        """Take one frame. A problem becomes one ``error`` event; nothing is raised."""
-        try:
-            message = wire.parse(text)
-        except WireError as error:
-            self.refuse(error)
-            return []
-        return self.receive_parsed(message)
-
     def configure(self, session: Mapping[str, Any]) -> list[Command]:
         """Apply these fields like a ``session.update``."""
         update = wire.encode({"type": "session.update", "session": session})
-        return self.receive_parsed(wire.parse(update))
+        return self.receive(wire.parse(update))
 
-    def receive_parsed(self, message: ClientMessage) -> list[Command]:
-        """``receive`` for a frame already read by ``wire.parse``."""
+    def receive(self, message: ClientMessage) -> list[Command]:
+        """Take one message. A problem becomes one ``error`` event; nothing is raised."""
         queued = len(self._outbox)
         try:
             return self._handle(message)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -280,40 +280,29 @@ async def test_a_failed_call_does_not_affect_others(answer: Answer, why: str) ->
         assert await calling == RAIN
 
 
-async def test_a_forgotten_session_is_begun_anew(
-    monkeypatch: pytest.MonkeyPatch,
+async def forget(asked: Asked) -> None:
+    await asked.answer(404)
+
+
+async def refuse_session(asked: Asked) -> None:
+    """As the official TypeScript examples do: with 400 instead of 404."""
+    error = {"code": -32000, "message": "Bad Request: No valid session ID provided"}
+    message = {"jsonrpc": "2.0", "error": error, "id": None}
+    await asked.answer(400, json.dumps(message).encode(), **{"Content-Type": JSON})
+
+
+@pytest.mark.parametrize(
+    ("refuse", "methods", "says"),
+    [
+        (forget, ["tools/call"], ""),
+        (refuse_session, ["tools/call", "tools/list", "GET"], "No valid session"),
+    ],
+)
+async def test_a_server_that_has_forgotten_the_session_is_connected_again(
+    refuse: Answer, methods: Sequence[str], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "RETRY_S", (0.01, 0.1))
-
     again = asyncio.Event()
-
-    async def forget(asked: Asked) -> None:
-        await asked.answer(404)
-
-    async def list_again(asked: Asked) -> None:
-        again.set()
-        await stub.usual(asked)
-
-    async with stubbed() as (stub, server):
-        stub.answers["tools/call"] = forget
-        assert (await server.call("forecast", {})).error
-        stub.answers = {"tools/list": list_again}
-        async with asyncio.timeout(20):
-            await again.wait()
-    assert stub.methods().count("initialize") == 2
-
-
-async def test_a_restarted_server_that_refuses_the_old_session_is_connected_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As the official TypeScript examples refuse it: with 400 instead of 404."""
-    monkeypatch.setattr(connection, "RETRY_S", (0.01, 0.1))
-    again = asyncio.Event()
-
-    async def refuse(asked: Asked) -> None:
-        error = {"code": -32000, "message": "Bad Request: No valid session ID provided"}
-        message = {"jsonrpc": "2.0", "error": error, "id": None}
-        await asked.answer(400, json.dumps(message).encode(), **{"Content-Type": JSON})
 
     async def begin(asked: Asked) -> None:
         stub.answers = {"tools/list": list_again}
@@ -324,11 +313,13 @@ async def test_a_restarted_server_that_refuses_the_old_session_is_connected_agai
         await stub.usual(asked)
 
     async with stubbed() as (stub, server):
-        stub.answers = dict.fromkeys(("tools/call", "tools/list", "GET"), refuse)
-        stub.answers["initialize"] = begin
-        assert "No valid session" in str((await server.call("forecast", {})).error)
+        stub.answers = {**dict.fromkeys(methods, refuse), "initialize": begin}
+        error = (await server.call("forecast", {})).error
+        assert error
+        assert says in error
         async with asyncio.timeout(20):
             await again.wait()
+    assert stub.methods().count("initialize") == 2
 
 
 async def test_an_unreadable_answer_is_told_in_plain_words() -> None:

@@ -21,7 +21,7 @@ async def test_a_large_frame_is_read_like_a_small_one() -> None:
         item = {"type": "conversation.item.create", "item": text_item(text)}
         message = await read(protocol, json.dumps(item))
         assert message is not None
-        (command,) = protocol.receive_parsed(message)
+        (command,) = protocol.receive(message)
         assert isinstance(command, AddItem)
         assert isinstance(command.item, MessageItem)
         assert command.item.text == text

@@ -17,6 +17,7 @@ from pipeline.audio import AudioFormat
 from pipeline.commands import Command, SessionConfig
 from pipeline.items import AudioPart, MessageItem, TextPart
 from pipeline.messages import Usage
+from pipeline.realtime import wire
 from pipeline.realtime.protocol import RealtimeConnection
 from pipeline.realtime.session_config import SessionDefaults
 from tests.support.conformance import Recorder
@@ -49,7 +50,7 @@ class Client:
         return [self.recorder.record(text) for text in self.protocol.messages_to_send()]
 
     def send(self, type: str, **fields: Any) -> list[Command]:
-        return self.protocol.receive(json.dumps({"type": type, **fields}))
+        return receive(self.protocol, json.dumps({"type": type, **fields}))
 
     def update(self, **session: Any) -> list[Command]:
         kind = self.created[0]["session"]["type"]
@@ -76,6 +77,15 @@ class Client:
         for event in happened:
             self.protocol.apply(event)
         return self.sent()
+
+
+def receive(protocol: RealtimeConnection, frame: str | bytes) -> list[Command]:
+    """What the server does with a frame."""
+    try:
+        return protocol.receive(wire.parse(frame))
+    except wire.WireError as error:
+        protocol.refuse(error)
+        return []
 
 
 def text_item(text: str = "Hello.", role: str = "user", kind: str = "input_text") -> dict[str, Any]:

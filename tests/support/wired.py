@@ -25,7 +25,7 @@ from pipeline.tools.contract import ToolServers
 from reachy_voice.testing import SPEECH_LEVEL, Act, Cast, Scene, scene
 from tests.support.beside import beside
 from tests.support.conformance import Recorder
-from tests.support.protocol_client import DEFAULTS
+from tests.support.protocol_client import DEFAULTS, receive
 
 APPEND = "input_audio_buffer.append"
 FRAME_MS = 20
@@ -90,7 +90,7 @@ class Wired:
             self.recorder.sent(text)
             if kept:
                 self.log.append(Said("client", self.now_ms, text))
-        commands = self._protocol.receive(text)
+        commands = receive(self._protocol, text)
         self._flush()
         for command in commands:
             await self.scene.session.submit(command)

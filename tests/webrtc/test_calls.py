@@ -124,20 +124,27 @@ async def test_a_control_socket_follows_and_steers_the_call(served: Served) -> N
     assert (await served.post(f"{caller.location}/hangup")).status_code == 404
 
 
+@pytest.mark.parametrize("noticed", [False, True])
 async def test_a_conversation_is_resumed_after_the_network_was_lost(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch, noticed: bool
 ) -> None:
+    """``noticed``: the server has found out before the client calls again."""
     monkeypatch.setattr("app.webrtc.peer.SILENCE_S", 0.1)
-    monkeypatch.setattr(aioice.ice, "CONSENT_INTERVAL", 0.01)
+    if noticed:
+        monkeypatch.setattr(aioice.ice, "CONSENT_INTERVAL", 0.01)
     key = {"Authorization": "Bearer mine"}
     async with calling(served, headers=key) as caller:
         caller.send("conversation.item.create", item=text_item())
         added = await caller.until("conversation.item.done")
         caller.vanish()
-        await served.sockets.empty()
-    async with calling(served, headers=key) as again:
-        again.send("conversation.item.retrieve", item_id=added["item"]["id"])
-        assert (await again.until("conversation.item.retrieved"))["item"] == added["item"]
+        if noticed:
+            await served.sockets.empty()
+        else:
+            await asyncio.sleep(0.3)
+            assert len(served.sockets) == 1
+        async with calling(served, headers=key) as again:
+            again.send("conversation.item.retrieve", item_id=added["item"]["id"])
+            assert (await again.until("conversation.item.retrieved"))["item"] == added["item"]
 
 
 async def test_loss_and_jitter_lose_no_turn(served: Served) -> None:

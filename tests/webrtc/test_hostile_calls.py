@@ -19,22 +19,6 @@ from tests.support.staged_server import StagedAssistant
 pytestmark = pytest.mark.machine  # sound in real time
 
 
-async def test_a_client_that_calls_again_before_its_loss_is_noticed_resumes(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app.webrtc.peer.SILENCE_S", 0.1)
-    key = {"Authorization": "Bearer mine"}
-    async with calling(served, headers=key) as caller:
-        caller.send("conversation.item.create", item=text_item())
-        added = await caller.until("conversation.item.done")
-        caller.vanish()
-        await asyncio.sleep(0.3)
-        assert len(served.sockets) == 1
-        async with calling(served, headers=key) as again:
-            again.send("conversation.item.retrieve", item_id=added["item"]["id"])
-            assert (await again.until("conversation.item.retrieved"))["item"] == added["item"]
-
-
 async def test_a_control_may_come_before_the_call_is_connected(served: Served) -> None:
     caller = Caller()
     try:
