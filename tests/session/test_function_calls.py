@@ -27,7 +27,7 @@ from reachy_voice.testing import (
     write,
 )
 
-pytestmark = pytest.mark.clients
+pytestmark = pytest.mark.quick
 
 DANCE = Tool("dance", "Dance.", {"type": "object", "properties": {"name": {"type": "string"}}})
 CONFIG = replace(VOICE, tools=(DANCE,))
