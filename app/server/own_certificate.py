@@ -3,6 +3,8 @@ own, which the authority signs and which is renewed every year.
 
 The authority may sign for this machine's names and for private addresses only (name constraints,
 RFC 5280, 4.2.1.10): trusting it means trusting no other site. Its key stays in ``authority.pem``.
+
+Imported only where a certificate is made.
 """
 
 from __future__ import annotations
@@ -14,20 +16,22 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    Pair = tuple[ec.EllipticCurvePrivateKey, x509.Certificate]
+from app.server.tls import DAY_S
+
+Pair = tuple[ec.EllipticCurvePrivateKey, x509.Certificate]
 
 VALID_DAYS = 397
 """Browsers refuse longer lifetimes (CA/Browser Forum, Apple: 398 days)."""
 RENEW_DAYS = 30
 """How long before expiry to renew; a running server checks once a day."""
 AUTHORITY_DAYS = 3650
-DAY_S = 86_400
 
 SERVER, AUTHORITY, TRUSTED = "server.pem", "authority.pem", "certificate.pem"
 """Files: the server's key and certificates, the authority's (both 0600), and the one clients
@@ -44,9 +48,6 @@ _PRIVATE = (
 def is_good(directory: Path, names: Sequence[str], now: float) -> bool:
     """Whether the server's certificate has these names and a month left, and is signed by the
     present authority."""
-    from cryptography import x509
-    from cryptography.exceptions import InvalidSignature
-
     authority = _read_authority(directory)
     try:
         certificate = x509.load_pem_x509_certificate((directory / SERVER).read_bytes())
@@ -64,9 +65,6 @@ def is_good(directory: Path, names: Sequence[str], now: float) -> bool:
 def make(directory: Path, names: Sequence[str], now: float) -> None:
     """Make a certificate for the server, and a new authority if the present one cannot sign it.
     Raises ``OSError``."""
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     authority = _read_authority(directory)
     if authority is None or not _may_sign(authority[1], names, now):
         key = ec.generate_private_key(ec.SECP256R1())
@@ -94,10 +92,6 @@ def make(directory: Path, names: Sequence[str], now: float) -> None:
 
 
 def _read_authority(directory: Path) -> Pair | None:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     try:
         text = (directory / AUTHORITY).read_bytes()
         key = serialization.load_pem_private_key(text, None)
@@ -108,8 +102,6 @@ def _read_authority(directory: Path) -> Pair | None:
 
 
 def _may_sign(authority: x509.Certificate, names: Sequence[str], now: float) -> bool:
-    from cryptography import x509
-
     if authority.not_valid_after_utc.timestamp() - now < VALID_DAYS * DAY_S:
         return False
     try:
@@ -128,8 +120,6 @@ def _permits(permitted: Sequence[object], name: object) -> bool:
 
 
 def _permitted_trees(names: Sequence[str]) -> Iterator[x509.GeneralName]:
-    from cryptography import x509
-
     nets = [ipaddress.ip_network(net) for net in _PRIVATE]
     found = [name.value for name in _alternative_names(names)]
     for name in dict.fromkeys([*_ALWAYS, *(name for name in found if isinstance(name, str))]):
@@ -143,9 +133,6 @@ def _permitted_trees(names: Sequence[str]) -> Iterator[x509.GeneralName]:
 def _sign_authority(
     key: ec.EllipticCurvePrivateKey, names: Sequence[str], now: float
 ) -> x509.Certificate:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-
     public = key.public_key()
     own = (name for name in map(str, names) if _NAME.fullmatch(name) and not name[0].isdigit())
     where = next((name for name in own if name not in _ALWAYS), "this machine")
@@ -168,10 +155,6 @@ def _sign_authority(
 def _sign_server(
     key: ec.EllipticCurvePrivateKey, names: Sequence[str], now: float, authority: Pair
 ) -> x509.Certificate:
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
     signer, issuer = authority
     public = key.public_key()
     usage = x509.KeyUsage(True, *[False] * 8)  # digital_signature alone
@@ -191,8 +174,6 @@ def _sign_server(
 
 def _alternative_names(names: Sequence[str]) -> list[x509.DNSName | x509.IPAddress]:
     """Names that a certificate can contain, without duplicates."""
-    from cryptography import x509
-
     found: dict[x509.DNSName | x509.IPAddress, None] = {}
     for name in map(str.lower, names):
         try:
@@ -205,8 +186,6 @@ def _alternative_names(names: Sequence[str]) -> list[x509.DNSName | x509.IPAddre
 
 
 def _subject(name: str) -> x509.Name:
-    from cryptography import x509
-
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name[:64])])
 
 
@@ -217,8 +196,6 @@ def _builder(
     now: float,
     days: int,
 ) -> x509.CertificateBuilder:
-    from cryptography import x509
-
     begin = datetime.fromtimestamp(int(now), UTC)
     return (
         x509.CertificateBuilder(issuer, subject, public, x509.random_serial_number())
@@ -228,8 +205,6 @@ def _builder(
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

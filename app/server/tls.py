@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.server import own_certificate
-from app.server.own_certificate import DAY_S
 from app.settings.model import TlsFiles
 from pipeline.errors import ConfigError
 
+DAY_S = 86_400
 RETRY_S = 60
 """Wait after a failed reload: a renewal writes two files, and the next try finds both."""
 
@@ -68,6 +67,8 @@ def tls_generated(
 
     An existing certificate is used if it has these names and a month left. Raises ``ConfigError``.
     """
+    from app.server import own_certificate
+
     both = directory / own_certificate.SERVER
 
     def files() -> tuple[Path, Path]:

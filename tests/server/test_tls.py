@@ -16,9 +16,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidMessage
 
 from app.server.listening import BoundPort, bind
-from app.server.own_certificate import DAY_S, RENEW_DAYS, VALID_DAYS
+from app.server.own_certificate import RENEW_DAYS, VALID_DAYS
 from app.server.serving import browser_tls_for, tls_for
-from app.server.tls import RETRY_S, ServerTls, tls_from_files, tls_generated
+from app.server.tls import DAY_S, RETRY_S, ServerTls, tls_from_files, tls_generated
 from app.settings.load import load_settings
 from app.settings.model import TlsFiles
 from pipeline.errors import ConfigError
