@@ -6,14 +6,19 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app.access.api_errors import RETRY, ApiError, read_body
-from app.announcing.announcer import Announcer
+from app.access.api_errors import RETRY, ApiError, parsed, read_body
+from app.announcing.announcer import (
+    AnnouncementError,
+    AnnouncementRequest,
+    Announcer,
+    UnknownConversation,
+)
 from app.api import chat, speech, transcriptions
-from app.api.say import say
-from app.api.turnstile import Turnstile
+from app.api.answering import whole
+from app.api.turnstile import Passage, Turnstile
 from app.settings.model import LimitSettings
 from pipeline.engines.registry import Kind
 from pipeline.engines.stages import Stages
@@ -71,11 +76,22 @@ def plain_routes(engines: Engines, limits: LimitSettings, turnstile: Turnstile) 
         stages = engines.stages
         return await transcriptions.transcribe(request, most_upload, turnstile, stages, language)
 
-    async def announce(request: Request) -> Response:
-        return await say(request, await body(request), turnstile, engines.announcer)
+    async def say(request: Request) -> Response:
+        """Ours, not OpenAI's. Says it, unless the client leaves before it begins."""
+        announcement = parsed(AnnouncementRequest, await body(request))
+
+        async def make(passage: Passage) -> Response:
+            try:
+                return JSONResponse(await engines.announcer.announce(announcement))
+            except UnknownConversation as error:
+                raise ApiError(400, "unknown_name", str(error), "to") from None
+            except AnnouncementError as error:
+                raise ApiError(409, "not_said", str(error)) from None
+
+        return await whole(request, turnstile, make)
 
     return [
-        Route("/v1/reachy/say", announce, methods=["POST"]),
+        Route("/v1/reachy/say", say, methods=["POST"]),
         Route("/v1/chat/completions", complete, methods=["POST"]),
         Route("/v1/audio/speech", speak, methods=["POST"]),
         Route("/v1/audio/transcriptions", transcribe, methods=["POST"]),

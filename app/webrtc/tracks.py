@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +14,6 @@ from av import AudioCodecContext, AudioFrame, CodecContext, Packet
 from av.error import FFmpegError
 
 from app.webrtc.output_queue import FRAME_SAMPLES, RATE, OutputQueue
-from app.webrtc.packet_order import PacketOrder
 from pipeline.audio import EMPTY, Pcm
 
 FRAME_S = FRAME_SAMPLES / RATE
@@ -25,6 +24,14 @@ MOST_PAUSE = RATE
 is a pause, in which the sender sends nothing (DTX)."""
 FADE = 0.5
 """A lost packet is replaced by the one before it times this factor; several fade out."""
+EARLY = 3
+"""A missing packet counts as lost once this many later ones (60 ms) have come. Playback would need
+a buffer that is always full; recognition waits only at a gap."""
+FAR = 500
+"""A number so far from the expected one begins a new stream."""
+
+TimedPayload = tuple[int, bytes]
+"""When a packet begins, in the sender's count of samples, and its payload."""
 
 
 class SpeakerTrack(MediaStreamTrack):
@@ -54,6 +61,29 @@ class SpeakerTrack(MediaStreamTrack):
         frame.pts = self._samples
         self._samples += FRAME_SAMPLES
         return frame
+
+
+class PacketOrder:
+    """One stream of packets with 16-bit numbers."""
+
+    def __init__(self) -> None:
+        self._next: int | None = None
+        self._early: dict[int, TimedPayload] = {}
+
+    def add(self, number: int, packet: TimedPayload) -> Iterator[TimedPayload | None]:
+        """The packets that are due, in order; ``None`` for each that is lost."""
+        if self._next is None:
+            self._next = number
+        ahead = (number - self._next + 0x8000) % 0x10000 - 0x8000
+        if abs(ahead) > FAR:
+            self._early.clear()
+            self._next, ahead = number, 0
+        if ahead < 0:  # it came twice, or too late
+            return
+        self._early[number] = packet
+        while self._next in self._early or len(self._early) >= EARLY:
+            yield self._early.pop(self._next, None)
+            self._next = (self._next + 1) % 0x10000
 
 
 class PacketEar:
