@@ -63,10 +63,10 @@ def as_api_error(error: Exception) -> ApiError:
     return ApiError(500, "engine_failed", str(error))
 
 
-Made = Callable[[Passage], Awaitable[Response]]
+Make = Callable[[Passage], Awaitable[Response]]
 
 
-async def whole(request: Request, turnstile: Turnstile, make: Made) -> Response:
+async def whole(request: Request, turnstile: Turnstile, make: Make) -> Response:
     """Answer in one piece. If the client leaves first, the work ends."""
     async with turnstile.enter() as passage:
         return await _unless_left(request, make(passage))
@@ -74,7 +74,7 @@ async def whole(request: Request, turnstile: Turnstile, make: Made) -> Response:
 
 async def _unless_left(request: Request, made: Awaitable[T]) -> T:
     """Await ``made``. If the client leaves first, cancel it and raise ``ClientDisconnect``."""
-    making, gone = asyncio.ensure_future(made), asyncio.create_task(_gone(request))
+    making, gone = asyncio.ensure_future(made), asyncio.create_task(_disconnect(request))
     try:
         await asyncio.wait((making, gone), return_when=asyncio.FIRST_COMPLETED)
         if not making.done():
@@ -86,7 +86,7 @@ async def _unless_left(request: Request, made: Awaitable[T]) -> T:
         await asyncio.wait((making, gone))
 
 
-async def _gone(request: Request) -> None:
+async def _disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

@@ -64,7 +64,7 @@ async def speak(
     language = language_code(asked.language) or language
 
     def sound(passage: Passage) -> AsyncGenerator[Pcm, None]:
-        return _spoken(asked, language, tts, passage)
+        return _synthesize(asked, language, tts, passage)
 
     async def pieces(passage: Passage) -> AsyncGenerator[bytes, None]:
         if asked.response_format in _ENCODED:
@@ -77,13 +77,15 @@ async def speak(
                 head = b""
 
     if asked.stream_format == "sse":
-        return await streamed_events(request, turnstile, lambda passage: _told(pieces(passage)))
+        return await streamed_events(
+            request, turnstile, lambda passage: _sound_events(pieces(passage))
+        )
     name = asked.response_format
     media_type = _ENCODED[name][2] if name in _ENCODED else f"audio/{name}"
     return await streamed(request, turnstile, pieces, media_type)
 
 
-async def _spoken(
+async def _synthesize(
     asked: SpokenText, language: str, tts: TtsStage, passage: Passage
 ) -> AsyncGenerator[Pcm, None]:
     """Yield speech at ``RATE``. Between sentences, waits while a conversation needs the voice."""
@@ -118,7 +120,7 @@ async def _encoded(asked: SpokenText, sound: AsyncGenerator[Pcm, None]) -> bytes
     return made.getvalue()
 
 
-async def _told(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[Any, None]:
+async def _sound_events(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[Any, None]:
     """Yield sound as the events of ``stream_format: sse``."""
     async with aclosing(pieces):
         async for piece in pieces:

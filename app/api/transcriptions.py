@@ -53,7 +53,7 @@ async def transcribe(
 
     if asked.stream:
         return await streamed_events(
-            request, turnstile, lambda passage: _told(texts(passage), heard)
+            request, turnstile, lambda passage: _text_events(texts(passage), heard)
         )
 
     async def make(passage: Passage) -> Response:
@@ -171,7 +171,7 @@ def _piece(pcm: Pcm, segment: SpeechSegment) -> Pcm:
     return np.pad(piece, (lead, 0))
 
 
-async def _told(
+async def _text_events(
     texts: AsyncGenerator[str, None], heard: RecordedSpeech
 ) -> AsyncGenerator[Any, None]:
     async with aclosing(texts):

@@ -29,7 +29,7 @@ Check = Callable[[Engine], Awaitable[None]]
 Updated = Callable[[EngineOptions], EngineOptions]
 
 
-async def _good(_: Engine) -> None:
+async def _no_check(_: Engine) -> None:
     """For engines that need no check."""
 
 
@@ -53,7 +53,7 @@ class Exchange:
         unload_first: bool | None = None,
         *,
         updated: Updated | None = None,
-        check: Check = _good,
+        check: Check = _no_check,
     ) -> None:
         """``options``: ``None`` takes those in use once earlier exchanges have ended. ``tell`` gets
         each step. ``unload_first``: ``None`` decides by memory; ignored for voice activity and turn
@@ -70,13 +70,13 @@ class Exchange:
                 unload_first = not await asyncio.to_thread(self._has_room, kind, options)
             engine = await asyncio.to_thread(self._engines.build, options, kind, weights)
             if unload_first:
-                await self._after(kind, engine, options, tell, check)
+                await self._load_after(kind, engine, options, tell, check)
             else:
-                await self._beside(kind, engine, options, tell, check)
+                await self._load_beside(kind, engine, options, tell, check)
 
     # -- beside the old one
 
-    async def _beside(
+    async def _load_beside(
         self, kind: Kind, engine: Engine, options: EngineOptions, tell: Tell, check: Check
     ) -> None:
         tell(f"loading {described(options)} beside {self._assistant.describe(kind)}")
@@ -93,7 +93,7 @@ class Exchange:
 
     # -- after the old one
 
-    async def _after(
+    async def _load_after(
         self, kind: Kind, engine: Engine, options: EngineOptions, tell: Tell, check: Check
     ) -> None:
         before = self._assistant.settings.engine(kind)
@@ -117,7 +117,7 @@ class Exchange:
                     raise
             except ReachyVoiceError as error:
                 tell(f"it failed; loading {described(before)} again")
-                await self._back(kind, before, error)
+                await self._restore(kind, before, error)
                 raise
             self._seat(kind, started, options)
             tell(f"{described(options)} is in place")
@@ -125,7 +125,7 @@ class Exchange:
             self._engines.exchanging = None
             leases.open()
 
-    async def _back(self, kind: Kind, options: EngineOptions, error: ReachyVoiceError) -> None:
+    async def _restore(self, kind: Kind, options: EngineOptions, error: ReachyVoiceError) -> None:
         """Load the old engine again. Raises ``EngineError`` if that fails, too."""
         try:
             engine = await asyncio.to_thread(self._engines.build, options, kind)

@@ -50,7 +50,7 @@ async def robot_directions(
         places = places_of(host)
         return control
 
-    def says(notice: ArrayNotice) -> None:
+    def on_notice(notice: ArrayNotice) -> None:
         match notice:
             case ArrayReading():
                 seen.speech = notice.direction.speech
@@ -66,7 +66,7 @@ async def robot_directions(
                 seen.problem = str(notice.error)
                 log.warning("the direction of speech is not known: %s", notice.error)
 
-    await ArrayWatch(opened, says).run()
+    await ArrayWatch(opened, on_notice).run()
 
 
 def places_of(host: str) -> frozenset[str]:

@@ -73,7 +73,7 @@ async def run_server(
         require_package("aiortc", "server.webrtc", "server.webrtc=true")
     ports = _bind(settings, settings.port if port is None else port, browser_tls)
     array = _array(assistant.settings)
-    shown = _shown(console, assistant, access, live, ports.secure, array)
+    console_server = _console_server(console, assistant, access, live, ports.secure, array)
     app = build_app(
         assistant,
         max_sessions=settings.max_sessions,
@@ -81,20 +81,20 @@ async def run_server(
         folder=_folder(assistant.settings),
         access=access,
         limits=limits,
-        console=shown,
-        turns_kept=settings.turns_kept if shown else 0,
+        console=console_server,
+        turns_kept=settings.turns_kept if console_server else 0,
         webrtc=settings.webrtc,
     )
     real_port = ports.main.getsockname()[1]
     with one_error():
         async with local_key(access, real_port, os.environ), asyncio.TaskGroup() as group:
             group.create_task(assistant.run(on_engine_ready, without_servers=without_servers))
-            aside = [_tell_ready(assistant, live, real_port, on_ready)]
-            aside += _beside(assistant, array, ports, access, tls)
+            side = [_tell_ready(assistant, live, real_port, on_ready)]
+            side += _side_tasks(assistant, array, ports, access, tls)
             if updates is not None:
-                aside.append(updates.follow())
-            aside += [each.keep_fresh() for each in {tls, browser_tls} if each is not None]
-            tasks = [group.create_task(each) for each in aside]
+                side.append(updates.follow())
+            side += [each.keep_fresh() for each in {tls, browser_tls} if each is not None]
+            tasks = [group.create_task(each) for each in side]
             await serve(
                 app,
                 ports.main,
@@ -110,7 +110,7 @@ async def run_server(
             assistant.close()
 
 
-def _shown(
+def _console_server(
     console: ConsoleServer | None,
     assistant: Assistant,
     access: Access,
@@ -181,7 +181,7 @@ def _array(settings: Settings) -> ArraySeen | None:
     return ArraySeen(url) if url is not None and settings.array.control != "never" else None
 
 
-def _beside(
+def _side_tasks(
     assistant: Assistant,
     array: ArraySeen | None,
     ports: _Ports,
@@ -200,7 +200,7 @@ def _beside(
         )
     if settings.server.announce:
         address, port = ports.main.getsockname()[:2]
-        yield _be_found(assistant, address, port, encrypted=tls is not None)
+        yield _announce(assistant, address, port, encrypted=tls is not None)
     if ports.home:
         yield _serve_home(assistant, ports.home, access)
 
@@ -216,11 +216,11 @@ async def _serve_home(assistant: Assistant, listener: socket.socket, access: Acc
     async with asyncio.TaskGroup() as group:
         group.create_task(wyoming_port.serve_wyoming(listener, assistant, access.admits))
         if assistant.settings.server.announce:
-            found = _be_found(assistant, address, port, encrypted=False, service=WYOMING)
+            found = _announce(assistant, address, port, encrypted=False, service=WYOMING)
             group.create_task(found)
 
 
-async def _be_found(
+async def _announce(
     assistant: Assistant, address: str, port: int, *, encrypted: bool, service: str = ""
 ) -> None:
     await assistant.ready.wait()

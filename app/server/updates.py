@@ -88,7 +88,7 @@ class UpdateFollower:
         self._patience_s = patience_s
         self._updates = assistant.engines.updates
         self._cache = assistant.engines.cache
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     async def follow(self) -> None:
         """``updates:`` is read once; a change takes effect when the server restarts."""
@@ -111,8 +111,8 @@ class UpdateFollower:
             if now != done:
                 steps, wrong = await asyncio.to_thread(steps_of, [path for *_, path in now])
                 for error in wrong:
-                    self._tell(logging.INFO, f"not used, or not yet: {error}")
-                await self._bring(kind, steps, _here, back=not wrong)
+                    self._log_once(logging.INFO, f"not used, or not yet: {error}")
+                await self._apply_newest(kind, steps, _local_delta, back=not wrong)
                 done = [] if wrong else now
 
         async with asyncio.TaskGroup() as group:
@@ -144,7 +144,7 @@ class UpdateFollower:
                 text = await _index(url)
             if text != done:
                 steps = [ModelStep(each.base, each.result, each) for each in read_index(text)]
-                await self._bring(kind, steps, partial(self._fetch, url))
+                await self._apply_newest(kind, steps, partial(self._fetch, url))
                 done = text
 
         await self._repeat(kind, look, asyncio.Event())
@@ -168,10 +168,9 @@ class UpdateFollower:
                 async with asyncio.timeout(pause_s):
                     await changed.wait()
 
-    def _tell(self, level: int, text: str) -> None:
-        """Log it once."""
-        if text not in self._told:
-            self._told.add(text)
+    def _log_once(self, level: int, text: str) -> None:
+        if text not in self._logged:
+            self._logged.add(text)
             log.log(level, text)
 
     async def _fetch(self, url: str, step: ModelStep) -> Path:
@@ -206,7 +205,7 @@ class UpdateFollower:
 
     # -- applying updates
 
-    async def _bring(
+    async def _apply_newest(
         self, kind: Kind, steps: list[ModelStep], fetch: Fetch, back: bool = True
     ) -> None:
         """Give the engine the newest working model that these deltas lead to. ``back``: it may go
@@ -214,27 +213,27 @@ class UpdateFollower:
         options = self._assistant.settings.engine(kind)
         files = await asyncio.to_thread(model_files, options, self._cache)
         if not files:
-            self._tell(logging.WARNING, f"the weights of {kind} here cannot be updated")
+            self._log_once(logging.WARNING, f"the weights of {kind} here cannot be updated")
             return
         for file in files:
             left = steps
             while True:
                 base, chain = await asyncio.to_thread(self._updates.chain, file, left, back)
                 try:
-                    if not chain or await self._use(kind, file, base, chain, fetch):
+                    if not chain or await self._load(kind, file, base, chain, fetch):
                         break
                 except BadDelta as error:
-                    self._tell(logging.ERROR, f"{kind} is not updated: {error}")
+                    self._log_once(logging.ERROR, f"{kind} is not updated: {error}")
                     left = [step for step in left if step != chain[-1]]
         for step in await asyncio.to_thread(self._updates.astray, files, steps):
-            self._tell(
+            self._log_once(
                 logging.WARNING,
                 f"{step.name} is not used: it starts from the model {step.base[:16]}, which is "
                 f"neither in use nor the original of {kind}, and no other delta leads to it. "
                 "Make it from one of these",
             )
 
-    async def _use(
+    async def _load(
         self,
         kind: Kind,
         file: ModelFile,
@@ -371,7 +370,7 @@ def _listing(folder: Path) -> list[tuple[int, int, Path]]:
     return sorted((path.stat().st_mtime_ns, path.stat().st_size, path) for path in deltas)
 
 
-async def _here(step: ModelStep) -> Path:
+async def _local_delta(step: ModelStep) -> Path:
     assert isinstance(step.source, Path)
     return step.source
 

@@ -12,7 +12,7 @@ import pytest
 
 from app.server.gate import Access
 from app.server.robot_directions import ArraySeen, places_of, robot_directions
-from app.server.serving import _array, _beside, _Ports
+from app.server.serving import _array, _Ports, _side_tasks
 from hardware.xvf3800.errors import array_error
 from pipeline.commands import NoteDirection
 from tests.support.beside import beside
@@ -103,7 +103,7 @@ def test_a_missing_array_is_reported_where_directions_are_limited(
     served.settings = served.settings.model_copy(update={"array": array, "server": server})
     with socket.socket() as main:
         ports = _Ports(main, (), None, None)
-        tasks = list(_beside(served, _array(served.settings), ports, Access(), None))
+        tasks = list(_side_tasks(served, _array(served.settings), ports, Access(), None))
     names = [task.cr_code.co_name for task in tasks]
     for task in tasks:
         task.close()
