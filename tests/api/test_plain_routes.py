@@ -37,7 +37,7 @@ from pipeline.items import UNSEEN_IMAGE
 from pipeline.messages import Message
 from pipeline.work import Cancelled, Priority, Work
 from reachy_voice.testing.engines import LevelVad, Noise, ScriptedConversation
-from tests.support.scripted_server import Served, servers
+from tests.support.scripted_server import Serve, Served
 from tests.support.staged_server import StagedAssistant
 
 pytestmark = pytest.mark.machine
@@ -602,7 +602,11 @@ def dialed(served: Served) -> AsyncOpenAI:
      ("mp3", "never")],
 )  # fmt: skip
 async def test_speech_when_the_server_ends(
-    kind: Any, ends: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    serving: Serve,
+    kind: Any,
+    ends: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("app.server.server.HANG_UP_S", 0.1)
     assistant = StagedAssistant()
@@ -618,21 +622,20 @@ async def test_speech_when_the_server_ends(
 
     assistant.tts.synthesize = slowly  # type: ignore[method-assign]
     assistant.tts.per_word_s = 0.1 if ends == "in time" else 3600
-    async with servers() as start:
-        served = await start(assistant, drain_s=60 if ends in ("in time", "at once") else 0.1)
-        async with dialed(served) as client:
-            asked = asyncio.create_task(
-                client.audio.speech.create(
-                    model="any", voice="joe", input="One two.", response_format=kind
-                )
+    served = await serving(assistant, drain_s=60 if ends in ("in time", "at once") else 0.1)
+    async with dialed(served) as client:
+        asked = asyncio.create_task(
+            client.audio.speech.create(
+                model="any", voice="joe", input="One two.", response_format=kind
             )
-            await begun.wait()
+        )
+        await begun.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        if ends == "at once":
+            await assistant.draining.wait()
             os.kill(os.getpid(), signal.SIGTERM)
-            if ends == "at once":
-                await assistant.draining.wait()
-                os.kill(os.getpid(), signal.SIGTERM)
-            await asyncio.wait({asked})
-            await served.task
+        await asyncio.wait({asked})
+        await served.task
     error = asked.exception()
     assert (error is None) == (ends == "in time"), error
     if (ends, kind) == ("late", "mp3"):
@@ -643,26 +646,25 @@ async def test_speech_when_the_server_ends(
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_leaves_cancels_its_work(
-    stream: bool, monkeypatch: pytest.MonkeyPatch
+    serving: Serve, stream: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended, close = asyncio.Event(), ScriptedConversation.close
     monkeypatch.setattr(ScriptedConversation, "close", lambda it: (close(it), ended.set()))
     assistant = StagedAssistant()
     assistant.llm.per_token_s = 0.02
     assistant.llm.deltas = ("word ",) * 10_000
-    async with servers() as start:
-        served = await start(assistant)
-        async with dialed(served) as client:
-            create: Any = client.chat.completions.create
-            asked = asyncio.create_task(create(model="any", messages=USER, stream=stream))
-            await asyncio.wait({asked}, timeout=0.5)
-            assert assistant.llm.running
-            asked.cancel()
-            if stream:
-                await (await asked).close()
-        async with asyncio.timeout(10):
-            await ended.wait()
-        assert assistant.cast.idle
+    served = await serving(assistant)
+    async with dialed(served) as client:
+        create: Any = client.chat.completions.create
+        asked = asyncio.create_task(create(model="any", messages=USER, stream=stream))
+        await asyncio.wait({asked}, timeout=0.5)
+        assert assistant.llm.running
+        asked.cancel()
+        if stream:
+            await (await asked).close()
+    async with asyncio.timeout(10):
+        await ended.wait()
+    assert assistant.cast.idle
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -699,17 +701,16 @@ async def test_replacing_an_engine_does_not_shorten_an_answer(client: Client) ->
     assert failed.value.status_code == 503
 
 
-async def test_the_models() -> None:
-    async with servers() as start, dialed(await start(StagedAssistant())) as client:
+async def test_the_models(serving: Serve) -> None:
+    async with dialed(await serving(StagedAssistant())) as client:
         (listed,) = (await client.models.list()).data
         assert await client.models.retrieve("reachy-voice") == listed
         with pytest.raises(openai.NotFoundError):
             await client.models.retrieve("gpt-4o")
 
 
-async def test_access_is_checked() -> None:
-    async with servers() as start:
-        served = await start(StagedAssistant(), access=Access(Rules(loopback=False)))
-        async with dialed(served) as client:
-            with pytest.raises(openai.AuthenticationError):
-                await client.chat.completions.create(model="any", messages=USER)
+async def test_access_is_checked(serving: Serve) -> None:
+    served = await serving(StagedAssistant(), access=Access(Rules(loopback=False)))
+    async with dialed(served) as client:
+        with pytest.raises(openai.AuthenticationError):
+            await client.chat.completions.create(model="any", messages=USER)

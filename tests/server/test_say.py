@@ -21,7 +21,7 @@ from pipeline.engines.registry import Kind
 from reachy_voice.testing import ScriptedTts
 from tests.models.test_exchange import running
 from tests.support.protocol_client import text_item
-from tests.support.scripted_server import servers, talking
+from tests.support.scripted_server import Serve, talking
 from tests.support.small_engines import install
 from tests.support.staged_server import StagedAssistant
 
@@ -31,38 +31,36 @@ DINNER = "Dinner is ready."
 SAY = "/v1/reachy/say"
 
 
-async def test_an_announcement_is_an_ordinary_response_in_all_conversations() -> None:
-    async with servers() as start:
-        served = await start(StagedAssistant())
-        async with talking(served) as one, talking(served) as other:
-            for talk in (one, other):
-                await talk.send("input_audio_buffer.clear")
-                await talk.until("input_audio_buffer.cleared")
-            asked = asyncio.create_task(served.post(SAY, json={"text": DINNER}))
-            for talk in (one, other):
-                created = await talk.until("response.created")
-                assert created["response"]["metadata"] is None
-                said = await talk.until("response.output_audio_transcript.done")
-                assert said["transcript"] == DINNER
-                done = (await talk.until("response.done"))["response"]
-                assert (done["status"], done["output"][0]["role"]) == ("completed", "assistant")
-            answer = (await asked).json()
+async def test_an_announcement_is_an_ordinary_response_in_all_conversations(serving: Serve) -> None:
+    served = await serving(StagedAssistant())
+    async with talking(served) as one, talking(served) as other:
+        for talk in (one, other):
+            await talk.send("input_audio_buffer.clear")
+            await talk.until("input_audio_buffer.cleared")
+        asked = asyncio.create_task(served.post(SAY, json={"text": DINNER}))
+        for talk in (one, other):
+            created = await talk.until("response.created")
+            assert created["response"]["metadata"] is None
+            said = await talk.until("response.output_audio_transcript.done")
+            assert said["transcript"] == DINNER
+            done = (await talk.until("response.done"))["response"]
+            assert (done["status"], done["output"][0]["role"]) == ("completed", "assistant")
+        answer = (await asked).json()
     heard = {"name": "127.0.0.1", "outcome": "said", "heard": DINNER}
     assert answer == {"conversations": [heard, heard], "kept_s": 0}
 
 
-async def test_an_announcement_ends_with_its_http_client() -> None:
-    async with servers() as start:
-        assistant = StagedAssistant(tts=ScriptedTts(first_s=0.0))
-        served = await start(assistant)
-        async with talking(served) as talk:
-            await talk.send("conversation.item.create", item=QUESTION)
-            await talk.send("response.create")
-            await talk.until("response.created")
-            with pytest.raises(httpx.ReadTimeout):
-                await served.post(SAY, json={"text": DINNER}, timeout=0.2)
-            await talk.until("response.done")
-        assert DINNER not in assistant.tts.said
+async def test_an_announcement_ends_with_its_http_client(serving: Serve) -> None:
+    assistant = StagedAssistant(tts=ScriptedTts(first_s=0.0))
+    served = await serving(assistant)
+    async with talking(served) as talk:
+        await talk.send("conversation.item.create", item=QUESTION)
+        await talk.send("response.create")
+        await talk.until("response.created")
+        with pytest.raises(httpx.ReadTimeout):
+            await served.post(SAY, json={"text": DINNER}, timeout=0.2)
+        await talk.until("response.done")
+    assert DINNER not in assistant.tts.said
 
 
 QUESTION = text_item("Hi")
@@ -80,10 +78,11 @@ QUESTION = text_item("Hi")
         ({"text": "x" * 3000}, 413, "request_too_large"),
     ],
 )
-async def test_bad_requests_are_refused(body: dict[str, Any], status: int, code: str) -> None:
-    async with servers() as start:
-        served = await start(StagedAssistant(), limits=LimitSettings(http_body_kb=2))
-        answer = await served.post(SAY, json=body)
+async def test_bad_requests_are_refused(
+    serving: Serve, body: dict[str, Any], status: int, code: str
+) -> None:
+    served = await serving(StagedAssistant(), limits=LimitSettings(http_body_kb=2))
+    answer = await served.post(SAY, json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
 
 
@@ -128,8 +127,7 @@ async def next_said(socket: ClientConnection) -> str:
     return ""
 
 
-async def test_access_is_checked() -> None:
-    async with servers() as start:
-        served = await start(StagedAssistant(), access=Access(Rules(loopback=False)))
-        answer = await served.post(SAY, json={"text": DINNER})
+async def test_access_is_checked(serving: Serve) -> None:
+    served = await serving(StagedAssistant(), access=Access(Rules(loopback=False)))
+    answer = await served.post(SAY, json={"text": DINNER})
     assert answer.status_code == 401
