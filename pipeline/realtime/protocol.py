@@ -170,8 +170,7 @@ class RealtimeConnection:
 
     def introduction(self) -> str:
         """``session.created`` with the current settings, for a client that joins later."""
-        event = {"type": "session.created", "event_id": self._new_id("event")}
-        return wire.encode({**event, "session": self._session.shown()})
+        return self._encoded("session.created", session=self._session.shown())
 
     @property
     def config(self) -> SessionConfig:
@@ -362,9 +361,11 @@ class RealtimeConnection:
 
     # --- outbox ------------------------------------------------------------------------------
 
+    def _encoded(self, kind: str, /, **fields: Any) -> str:
+        return wire.encode({"type": kind, "event_id": self._new_id("event"), **fields})
+
     def _send(self, kind: str, /, **fields: Any) -> None:
-        message = {"type": kind, "event_id": self._new_id("event"), **fields}
-        self._outbox.append(wire.encode(message))
+        self._outbox.append(self._encoded(kind, **fields))
 
     def _send_timeline(self, event: Timeline) -> None:
         moments: Mapping[str, Any] = asdict(event)

@@ -30,7 +30,6 @@ from tests.support.scripted_server import (
 pytestmark = pytest.mark.machine
 
 KEY = "rv_a-key-of-ours"
-OFFERED = ["realtime", f"openai-insecure-api-key.{KEY}"]
 RULES = Rules(keys=(digest(b"rv_another"), digest(KEY.encode())))
 
 Come = Callable[[str], None]
@@ -61,9 +60,7 @@ async def test_a_stranger_gets_a_401_with_advice(serving: Serve, come_from: Come
     ("right", "selected"),
     [
         ({"additional_headers": {"Authorization": f"Bearer {KEY}"}}, None),
-        ({"additional_headers": {"api-key": KEY}}, None),
-        ({"subprotocols": OFFERED}, "realtime"),
-        ({"subprotocols": [*OFFERED, "openai-beta.realtime-v1"]}, "realtime"),
+        ({"subprotocols": ["realtime", f"openai-insecure-api-key.{KEY}", "other"]}, "realtime"),
     ],
 )
 async def test_a_key_is_accepted_in_each_form(
@@ -79,12 +76,8 @@ async def test_a_key_is_accepted_in_each_form(
 @pytest.mark.parametrize(
     "header",
     [
-        b"Authorization:",
-        b"Authorization: Bearer",
         b"Authorization: Bearer \xff\xfe\x80",
         b"Authorization: Bearer " + b"x" * 20_000,
-        b"api-key:   ",
-        b"Sec-WebSocket-Protocol: openai-insecure-api-key.",
         b"Origin: http://[",
     ],
 )
