@@ -8,7 +8,7 @@ seeds below 100; report on seeds of 1000 and above, where the robot says other s
 3 s of each scene have a cold filter and are counted separately.
 
 ``residual`` is the canceller's output, ``clean`` the same sound without any echo. Both are judged
-by the same rule (``pipeline.echo.detector``, in two windows in a row).
+by the same rule (``pipeline.echo.gate``, in two windows in a row).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pipeline.echo.detector import near_end
+from pipeline.echo.gate import near_end
 
 from benchmarks.echo.scenes import (
     EchoScene,
