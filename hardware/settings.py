@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from hardware.daemon_url import daemon_url
-from pipeline.settings import Sector
+from pipeline.settings import Section, Sector
 
 ChannelNumber = Annotated[int, Field(ge=1, le=64)]
 DeviceName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 """A device's name or part of it; an empty string would be part of every name."""
 
 
-class Sound(BaseModel):
+class Sound(Section):
     """The microphone and the loudspeaker of ``talk``. ``channel``: counted from 1.
     ``push_to_talk``: listens only between two presses of a key."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     microphone: DeviceName = "auto"
     speaker: DeviceName = "auto"
@@ -33,10 +31,9 @@ class Sound(BaseModel):
 PresetName = Literal["firmware", "reachy-app", "barge-in", "asr-beam"]
 
 
-class Array(BaseModel):
+class Array(Section):
     """The XVF3800. Degrees: 0 is its left, 90 its front, 180 its right."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
     retired: ClassVar = ("lights",)
 
     control: Literal["auto", "never"] = "auto"
@@ -53,10 +50,8 @@ class Array(BaseModel):
         return Sector(self.accept_deg, self.accept_width_deg)
 
 
-class Robot(BaseModel):
+class Robot(Section):
     """The daemon of a Reachy Mini."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: Annotated[str, AfterValidator(daemon_url)] | None = None
     moves: bool = True

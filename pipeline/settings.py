@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pipeline.messages import Sampling
 
@@ -24,7 +24,19 @@ _PACE: dict[Eagerness, tuple[float, float, float, int]] = {
 in ms (the API's limits for semantic turn detection)."""
 
 
-class Endpointing(BaseModel, extra="forbid", frozen=True):
+class Section(BaseModel):
+    """Base of every section of the settings: unknown keys and near-miss types are errors."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
+
+
+class Endpointing(Section):
     """When a turn begins, pauses and ends. Times are milliseconds of audio."""
 
     policy: Policy = "adaptive"
@@ -42,6 +54,14 @@ class Endpointing(BaseModel, extra="forbid", frozen=True):
     background_db: float | None = Field(10.0, ge=3, le=40)
     stall_ms: int = Field(300, ge=50, le=10_000)
 
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.silence_threshold > self.speech_threshold:
+            raise ValueError("silence_threshold must not be above speech_threshold")
+        if not self.clear_wait_ms <= self.likely_wait_ms <= self.unsure_wait_ms:
+            raise ValueError("the waits must rise: clear_wait_ms, likely_wait_ms, unsure_wait_ms")
+        return self
+
     def paced(self, eagerness: Eagerness) -> Self:
         """The same with shorter or longer waits."""
         *factors, longest = _PACE[eagerness]
@@ -57,7 +77,7 @@ class Endpointing(BaseModel, extra="forbid", frozen=True):
 PolicyName = Literal["any-speech", "words", "commands"]
 
 
-class BargeIn(BaseModel, extra="forbid", frozen=True):
+class BargeIn(Section):
     """When speech over an answer ends it."""
 
     policy: PolicyName = "words"
@@ -67,14 +87,14 @@ class BargeIn(BaseModel, extra="forbid", frozen=True):
     wordless_ms: int = Field(640, ge=100, le=5000)
 
 
-class Speculation(BaseModel, extra="forbid", frozen=True):
+class Speculation(Section):
     """What is done before a turn is known to be over."""
 
     budget: float = Field(0.3, ge=0, le=1)
     on_partials: Literal["auto", "never", "always"] = "auto"
 
 
-class Echo(BaseModel, extra="forbid", frozen=True):
+class Echo(Section):
     """Whether the assistant's own voice is removed from what the microphone hears."""
 
     cancel: Literal["auto", "never"] = "auto"
@@ -83,7 +103,7 @@ class Echo(BaseModel, extra="forbid", frozen=True):
 WakeMode = Literal["always", "word", "touch"]
 
 
-class Wake(BaseModel, extra="forbid", frozen=True):
+class Wake(Section):
     """When the robot listens: always, or only after it was called by a ``word`` or woken by a
     ``touch``, until ``follow_up_s`` after its last answer. ``words``: the calls that wake it, in
     the notation of the ``engine``; ``None``: the engine's own."""
@@ -106,7 +126,9 @@ class Sector:
         return abs(apart) <= self.width_deg / 2
 
 
-class Filler(BaseModel, extra="forbid", frozen=True):
+class Filler(Section):
+    """What the robot says while an answer is slow."""
+
     after_ms: int | None = Field(None, ge=200, le=20_000)
     """How long after the user's speech a filler is said; ``None``: only in an unusually long wait,
     and never before a call."""

@@ -25,7 +25,6 @@ from app.access.file import NetworkText
 from app.access.policy import is_loopback
 from app.settings.access import HostText, KeyDigests, OriginText, SharedKey
 from app.settings.container import in_container
-from app.settings.section import Section
 from app.settings.tools import ToolSettings
 from app.setup.place import USUAL_PORT
 from hardware.settings import Array, Robot, Sound
@@ -37,6 +36,7 @@ from pipeline.settings import (
     Echo,
     Endpointing,
     Filler,
+    Section,
     Sector,
     Speculation,
     Wake,
@@ -192,10 +192,6 @@ class SamplingSettings(Section):
         return Sampling(**self.model_dump())
 
 
-class FillerSettings(Section, Filler):
-    """What the robot says while an answer is slow."""
-
-
 def _language(text: str) -> str:
     if not text.strip() or asks_to_detect(text):
         return ""
@@ -224,7 +220,7 @@ class ConversationSettings(Section):
     """Added to the instructions if the client offers tools; empty adds nothing."""
     partial_transcripts: bool = False
     """Send stable words while the user still speaks; transcription sessions always do."""
-    filler: FillerSettings = FillerSettings()
+    filler: Filler = Filler()
     apology: str | None = Field(default=None, max_length=200)
     """Spoken when recogniser, language model or voice fails; `null`: the sentence of the language
     in config/languages; empty says nothing."""
@@ -236,34 +232,6 @@ class ConversationSettings(Section):
     sampling: SamplingSettings = SamplingSettings()
 
 
-class EndpointingSettings(Section, Endpointing):
-    """When speech begins and when a turn is over. Times are in audio, not wall-clock time."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.silence_threshold > self.speech_threshold:
-            raise ValueError("silence_threshold must not be above speech_threshold")
-        if not self.clear_wait_ms <= self.likely_wait_ms <= self.unsure_wait_ms:
-            raise ValueError("the waits must rise: clear_wait_ms, likely_wait_ms, unsure_wait_ms")
-        return self
-
-
-class SpeculationSettings(Section, Speculation):
-    """Work that starts before the turn is known to be over."""
-
-
-class BargeInSettings(Section, BargeIn):
-    """When the user's speech interrupts an answer."""
-
-
-class EchoSettings(Section, Echo):
-    """The robot's own voice in its microphone."""
-
-
-class WakeSettings(Section, Wake):
-    """When the robot listens."""
-
-
 class PlaybackSettings(Section):
     lead_ms: Milliseconds = 250
     """How far ahead of real time audio is sent; smaller values interrupt more precisely."""
@@ -271,18 +239,6 @@ class PlaybackSettings(Section):
     """Length of audio in one message."""
     watch_voice: bool = True
     """Stop clauses that are not speech (endless, silent, repeating, humming); say them again."""
-
-
-class SoundSettings(Section, Sound):
-    pass
-
-
-class ArraySettings(Section, Array):
-    pass
-
-
-class RobotSettings(Section, Robot):
-    pass
 
 
 class PeopleSettings(Section):
@@ -344,16 +300,16 @@ class Settings(Section):
     access: AccessSettings = AccessSettings()
     limits: LimitSettings = LimitSettings()
     conversation: ConversationSettings = ConversationSettings()
-    wake: WakeSettings = WakeSettings()
+    wake: Wake = Wake()
     tools: ToolSettings = ToolSettings()
-    endpointing: EndpointingSettings = EndpointingSettings()
-    speculation: SpeculationSettings = SpeculationSettings()
-    barge_in: BargeInSettings = BargeInSettings()
-    echo: EchoSettings = EchoSettings()
+    endpointing: Endpointing = Endpointing()
+    speculation: Speculation = Speculation()
+    barge_in: BargeIn = BargeIn()
+    echo: Echo = Echo()
     playback: PlaybackSettings = PlaybackSettings()
-    sound: SoundSettings = SoundSettings()
-    array: ArraySettings = ArraySettings()
-    robot: RobotSettings = RobotSettings()
+    sound: Sound = Sound()
+    array: Array = Array()
+    robot: Robot = Robot()
     people: PeopleSettings = PeopleSettings()
     vad: SerializeAsAny[EngineOptions]
     turn: SerializeAsAny[EngineOptions]

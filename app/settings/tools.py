@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
-from app.settings.section import Section
 from pipeline.realtime.tool_servers import is_header
+from pipeline.settings import Section
 
 Label = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Secrets = dict[str, SecretStr]

@@ -117,10 +117,13 @@ def test_a_turn_does_not_reach_into_the_speech_of_the_turn_before() -> None:
 # --- whatever the scores -----------------------------------------------------------------------
 
 
-@given(st.lists(st.floats(0, 1), max_size=150), st.sampled_from([64, 2496]))
-def test_a_turn_begins_after_the_previous_one(scores: list[float], wait_ms: int) -> None:
+SHORT = Endpointing(clear_wait_ms=64, likely_wait_ms=64, unsure_wait_ms=64)
+
+
+@given(st.lists(st.floats(0, 1), max_size=150), st.sampled_from([SHORT, Endpointing()]))
+def test_a_turn_begins_after_the_previous_one(scores: list[float], waits: Endpointing) -> None:
     """The oracle: two frames in a row reach the threshold while no turn is open."""
-    taker = TurnTaker(Endpointing(unsure_wait_ms=wait_ms))
+    taker = TurnTaker(waits)
     above, open_, closed_to = 0, False, 0
     for number, score in enumerate(scores):
         signals = taker.feed(score, frame(number))

@@ -10,12 +10,13 @@ import pytest
 
 from app.settings.check import SettingsError
 from app.settings.load import config_dir, load_settings, profile_names
-from app.settings.model import EndpointingSettings, PathSettings, Settings, TlsFiles
+from app.settings.model import PathSettings, Settings, TlsFiles
 from app.settings.schema import build_schema, schema_path, schema_text
 from app.settings.yaml_tree import leaves, read_tree
 from pipeline.engines.registry import Kind
 from pipeline.errors import ConfigError
 from pipeline.messages import Sampling
+from pipeline.settings import Endpointing
 
 pytestmark = pytest.mark.quick
 
@@ -442,7 +443,7 @@ def test_a_set_into_a_scalar_is_an_error() -> None:
 
 def test_settings_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        EndpointingSettings().onset_ms = 3  # type: ignore[misc]
+        Endpointing().onset_ms = 3  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
