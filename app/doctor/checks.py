@@ -116,7 +116,7 @@ def _default_settings() -> Settings | None:
         return None
 
 
-def check_engine(spec: AnyEngineSpec, setup: str = "reachy-voice setup") -> Check:
+def check_engine(spec: AnyEngineSpec, setup: str) -> Check:
     """Are the engine's packages installed? ``setup``: the command that installs them."""
     name = f"{spec.kind} engine"
     try:

@@ -123,12 +123,19 @@ def test_what_keeps_all_clients_out(empty_cache: dict[str, str], tmp_path: Path)
     assert_fails(check, "The list of who may connect cannot be understood", "access.json")
 
 
-def test_a_missing_extra() -> None:
+@pytest.mark.parametrize(
+    ("extra", "fix"),
+    [
+        ("fancy", "Install the packages that its makers list into this environment"),
+        ("nemo", "Run: reachy-voice setup --config mine.yaml"),
+    ],
+)
+def test_a_missing_extra(extra: str, fix: str) -> None:
     build: Any = None
-    spec = EngineSpec(
-        "x", Kind.TTS, EngineOptions, build, extra="fancy", modules=("no_such_thing",)
-    )
-    assert_fails(doctor.check_engine(spec), "no_such_thing", "its makers")
+    spec = EngineSpec("x", Kind.TTS, EngineOptions, build, extra=extra, modules=("no_such_thing",))
+    check = doctor.check_engine(spec, "reachy-voice setup --config mine.yaml")
+    assert (check.state, check.fix) == ("fail", fix)
+    assert "no_such_thing" in check.detail
 
 
 def test_the_word_judge_is_optional(
@@ -274,15 +281,13 @@ def test_the_chosen_devices_are_named(tmp_path: Path) -> None:
 # --- what is told where an engine's packages are not installed ---------------------------------
 
 
-@pytest.fixture(autouse=True)
-def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-
-
 @pytest.mark.parametrize(
     ("kind", "name"), [(Kind.STT, "parakeet"), (Kind.TTS, "qwen3-tts"), (Kind.LLM, "llama-cpp")]
 )
-def test_setup_is_suggested_for_our_engines(kind: Kind, name: str) -> None:
+def test_setup_is_suggested_for_our_engines(
+    kind: Kind, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra) as caught:
         require_modules(find_spec(kind, name))
     assert caught.value.fix.startswith(f"Run: reachy-voice setup --set {kind}.engine={name} ")

@@ -311,13 +311,3 @@ def test_the_doctor_works_without_the_stack(
 def test_the_suggested_command_installs_the_chosen_engines() -> None:
     setup = doctor_stack.setup_command("my own.yaml", ["a=b c"])
     assert setup == "reachy-voice setup --config 'my own.yaml' --set 'a=b c'"
-
-
-def test_a_missing_package_of_the_stack_is_not_left_to_pip() -> None:
-    from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
-
-    def build(options: object, weights: object) -> None: ...
-
-    spec = EngineSpec("x", Kind.STT, EngineOptions, build, extra="nemo", modules=("no_such_thing",))
-    check = doctor.check_engine(spec, "reachy-voice setup --config mine.yaml")
-    assert check.fix == "Run: reachy-voice setup --config mine.yaml"
