@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,7 +18,7 @@ from app.access.file import AccessFile
 from app.access.policy import Network, is_in, parse_address, parse_network
 from app.owner_file import same_name
 from pipeline.errors import ReachyVoiceError
-from pipeline.speaking.announcements import AnnouncementEnd, Outcome
+from pipeline.speaking.announcements import AnnouncementEnd
 from pipeline.spoken import speakable
 
 EVERYBODY = "all"
@@ -66,15 +66,6 @@ class AnnouncementRequest(BaseModel):
     """How long to wait for a client, if none is connected."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationReport:
-    """What became of an announcement in the conversation ``name``."""
-
-    name: str
-    outcome: Outcome
-    heard: str
-
-
 class Announcer:
     """The announcements of one process; ``run`` it in a task."""
 
@@ -108,29 +99,26 @@ class Announcer:
             raise AnnouncementError("There is nothing to say", why="the text has no words")
         notes = await self._notes()
         matches = _matches(request.to, notes)
-        reports = await self.say(request.text, matches, request.within_s)
+        ends = await self.say(request.text, matches, request.within_s)
         kept_s = 0.0
-        if not reports:
+        if not ends:
             kept_s = request.keep_s
             self._keep(request, matches)
-        conversations = [asdict(each) | {"name": _shown(each.name, notes)} for each in reports]
+        conversations = [{"name": _shown(place, notes), **asdict(end)} for place, end in ends]
         return {"conversations": conversations, "kept_s": kept_s}
 
     async def say(
         self, text: str, matches: Callable[[str], bool], within_s: float
-    ) -> list[ConversationReport]:
+    ) -> list[tuple[str, AnnouncementEnd]]:
         """Say it in all these conversations, each in its next pause; returns when it is over in
-        all."""
+        all, with the place of each."""
         until = asyncio.get_running_loop().time() + within_s
         async with asyncio.TaskGroup() as group:
             tasks = [
                 (place, group.create_task(session.announce(text, until)))
                 for session, place in self.conversations(matches).items()
             ]
-        return [
-            ConversationReport(place, task.result().outcome, task.result().heard)
-            for place, task in tasks
-        ]
+        return [(place, task.result()) for place, task in tasks]
 
     async def deliver(
         self, text: Callable[[], str], matches: Callable[[str], bool], within_s: float
@@ -143,8 +131,8 @@ class Announcer:
             arrival = asyncio.Event()
             self._arrivals.add(arrival)
             try:
-                reports = await self.say(text(), matches, min(left_s, PATIENCE_S))
-                outcomes = {each.outcome for each in reports}
+                ends = await self.say(text(), matches, min(left_s, PATIENCE_S))
+                outcomes = {end.outcome for _, end in ends}
                 if outcomes & {"said", "interrupted"}:
                     return True
                 again_at = loop.time() if "busy" in outcomes else until
