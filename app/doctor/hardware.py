@@ -17,7 +17,7 @@ from pathlib import Path
 from app.settings.model import Settings
 from app.setup.finding import Check
 from hardware.xvf3800.boards import BOARD_NAMES, is_array_name, same_array, version_of
-from hardware.xvf3800.control import ArrayControl, Readable, numbers
+from hardware.xvf3800.control import ArrayControl, numbers
 from hardware.xvf3800.errors import ArrayError, ParameterError
 from hardware.xvf3800.opening import open_array
 from hardware.xvf3800.parameters import is_speech, route_in_words
@@ -91,7 +91,7 @@ def _open(
 # --- the chip ----------------------------------------------------------------------------------
 
 
-def _check_chip(control: Readable, settings: Settings) -> Iterator[Check]:
+def _check_chip(control: ArrayControl, settings: Settings) -> Iterator[Check]:
     beams = settings.array.preset == "asr-beam"
     channels = partial(check_channels, channel=settings.sound.channel, beams=beams)
     for check in (check_firmware, channels, check_canceller):
@@ -102,7 +102,7 @@ def _check_chip(control: Readable, settings: Settings) -> Iterator[Check]:
             return
 
 
-def check_firmware(control: Readable) -> Check:
+def check_firmware(control: ArrayControl) -> Check:
     """Warn about versions and builds that are known to be bad."""
     build = _build(control)
     text = f"{control.firmware} {build}".strip()
@@ -122,7 +122,7 @@ def check_firmware(control: Readable) -> Check:
     return Check("array firmware", "ok", text)
 
 
-def _build(control: Readable) -> str:
+def _build(control: ArrayControl) -> str:
     """The firmware's build, as ``ua-io16-lin``; empty by the daemon, which sends only numbers."""
     try:
         return str(control.read("BLD_MSG"))
@@ -130,9 +130,7 @@ def _build(control: Readable) -> str:
         return ""
 
 
-def check_channels(
-    control: Readable, channel: str | int = "processed", *, beams: bool = False
-) -> Check:
+def check_channels(control: ArrayControl, channel: str | int, *, beams: bool) -> Check:
     """The routing of both channels, and whether the channel in use carries speech.
 
     ``channel``: ``sound.channel``. ``beams``: ``talk`` routes the recognisers' beam to the second.
@@ -156,7 +154,7 @@ def check_channels(
     return Check("array channels", "warn", words, fix)
 
 
-def check_canceller(control: Readable) -> Check:
+def check_canceller(control: ArrayControl) -> Check:
     """Not having converged is no fault: perhaps nothing has been played since the start."""
     if numbers(control, "SHF_BYPASS")[0]:
         fix = "Run: reachy-voice xvf set SHF_BYPASS 0"

@@ -12,9 +12,12 @@ from hardware.xvf3800.parameters import Value
 Via = Literal["usb", "daemon"]
 
 
-class Readable(Protocol):
-    """The reading half of an ``ArrayControl``. ``firmware``: as in ``"2.1.4"``."""
+class ArrayControl(Protocol):
+    """Blocking, and one call at a time: calls from several threads wait for one another. Each may
+    raise ``ArrayError``, over USB within 250 ms. ``firmware``: as in ``"2.1.4"``."""
 
+    @property
+    def via(self) -> Via: ...
     @property
     def board(self) -> Board: ...
     @property
@@ -23,14 +26,6 @@ class Readable(Protocol):
     def read(self, name: str) -> Values | str:
         """Numbers, or text for a ``char``; NaN where the chip has none."""
         ...
-
-
-class ArrayControl(Readable, Protocol):
-    """Blocking, and one call at a time: calls from several threads wait for one another. Each may
-    raise ``ArrayError``, over USB within 250 ms."""
-
-    @property
-    def via(self) -> Via: ...
 
     def write(self, name: str, *values: Value) -> None:
         """Takes effect within 0.1 s, and lasts until the board restarts."""
@@ -41,7 +36,7 @@ class ArrayControl(Readable, Protocol):
         ...
 
 
-def numbers(control: Readable, name: str) -> Values:
+def numbers(control: ArrayControl, name: str) -> Values:
     """Read a numeric parameter."""
     values = control.read(name)
     if isinstance(values, str):
