@@ -21,14 +21,7 @@ from app.pairing.conversation_app import (
 )
 from app.pairing.own_server import callers
 from app.pairing.place import robot_at, robots_around, the_only
-from app.pairing.steps import (
-    PairError,
-    PairingStep,
-    RobotAddress,
-    State,
-    StepOutcome,
-    Times,
-)
+from app.pairing.steps import PairError, PairingStep, RobotAddress, State, StepOutcome, Times
 from app.pairing.way_back import ConnectionEvidence, firewall_advice, why_not
 from app.server.callers import Knocks
 from pipeline.errors import ConfigError, ReachyVoiceError
@@ -56,7 +49,7 @@ class Pairing:
     times: Times = field(default_factory=Times)
 
     def __post_init__(self) -> None:
-        self._step = PairingStep.ROBOT
+        self._step: PairingStep = "robot"
         self._undo = AsyncExitStack()
         self._added = False
         """Whether the robot was not allowed before."""
@@ -76,27 +69,27 @@ class Pairing:
         robot = await self._find()
         self._say("ok", f"{robot.place}{', on this machine' if robot.here else ''}")
 
-        self._step = PairingStep.SERVER
+        self._step = "server"
         await self._knocks(robot)
         self._say("ok", f"the robot can use {in_url(robot.ours)}:{self.port}")
 
-        self._step = PairingStep.APP
+        self._step = "app"
         app = await app_status(robot, self.times.connect_s)
         self._say("ok", "the conversation app answers")
 
-        self._step = PairingStep.ACCESS
+        self._step = "access"
         await self._allow(robot)
 
         before = await self._knocks(robot)
         if before.open and app.connected and app.points_at(robot.ours, self.port):
-            self._step = PairingStep.WAY_BACK
+            self._step = "way back"
             self._say("ok", f"{robot.place} is connected to this server already")
             return robot
 
-        self._step = PairingStep.SETTING
+        self._step = "setting"
         app = await self._point(robot, app)
 
-        self._step = PairingStep.WAY_BACK
+        self._step = "way back"
         await self._watch(robot, app, before)
         self._say("ok", f"{robot.place} is connected to this server")
         return robot
@@ -140,7 +133,7 @@ class Pairing:
     async def _forbid(self, network: Network) -> None:
         if not self._added:
             return
-        self._step = PairingStep.ACCESS
+        self._step = "access"
         address = network.network_address
         try:
             await asyncio.to_thread(self.file.change, lambda old: old.without_address(network))
@@ -169,7 +162,7 @@ class Pairing:
         return app
 
     async def _restore(self, robot: RobotAddress, before: AppSays) -> None:
-        self._step = PairingStep.SETTING
+        self._step = "setting"
         try:
             now = await app_status(robot, self.times.connect_s)
             if not now.points_at(robot.ours, self.port):  # it lost our setting, or has another one

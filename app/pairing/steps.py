@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Literal
 
 from pipeline.errors import ReachyVoiceError
@@ -12,17 +11,8 @@ APP_PORT = 7860
 """Serves the conversation app's page and ``/rpc`` (``custom_app_url`` in its ``main.py``)."""
 
 
-class PairingStep(StrEnum):
-    """The steps, in order."""
-
-    ROBOT = "robot"
-    SERVER = "server"
-    APP = "app"
-    ACCESS = "access"
-    SETTING = "setting"
-    WAY_BACK = "way back"
-
-
+PairingStep = Literal["robot", "server", "app", "access", "setting", "way back"]
+"""The steps, in order."""
 State = Literal["ok", "failed", "undone", "left"]
 """``left``: a change that could not be undone."""
 

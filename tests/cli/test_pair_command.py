@@ -17,7 +17,7 @@ import app.pairing.place
 from app.cli import pair as command
 from app.cli.pair import PairingInterrupt, pair
 from app.pairing.flow import Pairing
-from app.pairing.steps import PairError, PairingStep, RobotAddress, StepOutcome, Times
+from app.pairing.steps import PairError, RobotAddress, StepOutcome, Times
 
 pytestmark = pytest.mark.machine
 
@@ -42,8 +42,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Pairing]:
 
     async def succeed(self: Pairing) -> RobotAddress:
         asked.append(self)
-        self.tell(StepOutcome(PairingStep.ROBOT, "ok", KITCHEN.place))
-        self.tell(StepOutcome(PairingStep.WAY_BACK, "ok", "it is connected"))
+        self.tell(StepOutcome("robot", "ok", KITCHEN.place))
+        self.tell(StepOutcome("way back", "ok", "it is connected"))
         return KITCHEN
 
     monkeypatch.setattr(Pairing, "run", succeed)
@@ -51,9 +51,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Pairing]:
 
 
 async def _fail(self: Pairing) -> RobotAddress:
-    self.tell(StepOutcome(PairingStep.WAY_BACK, "failed", FAILED.what))
-    self.tell(StepOutcome(PairingStep.SETTING, "left", "Not set back", "In the app: Settings"))
-    self.tell(StepOutcome(PairingStep.ACCESS, "undone", "192.168.1.7 is no longer allowed"))
+    self.tell(StepOutcome("way back", "failed", FAILED.what))
+    self.tell(StepOutcome("setting", "left", "Not set back", "In the app: Settings"))
+    self.tell(StepOutcome("access", "undone", "192.168.1.7 is no longer allowed"))
     raise FAILED
 
 
@@ -127,7 +127,7 @@ def test_a_signal_waits_for_the_undo(
         for _ in range(3):
             os.kill(os.getpid(), number)
             await asyncio.sleep(0)
-        self.tell(StepOutcome(PairingStep.SETTING, "undone", "what became of it"))
+        self.tell(StepOutcome("setting", "undone", "what became of it"))
 
     async def wait(self: Pairing) -> RobotAddress:
         os.kill(os.getpid(), number)

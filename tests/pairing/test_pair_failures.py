@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.pairing.steps import PairError, PairingStep
+from app.pairing.steps import PairError
 from pipeline.errors import ReachyVoiceError
 from tests.support.fake_robot import (
     ADDRESS,
@@ -91,7 +91,7 @@ async def test_the_app_refuses_the_setting(here: Scene, mood: Any, why: str) -> 
         what, because, fix = await failure(here, robot)
     assert (what, because) == ("The robot's app did not take the address of this server", why)
     assert fix.endswith(f"Settings -> Connection -> Local, host 127.0.0.1, port {here.port}")
-    assert here.said(PairingStep.SETTING)[-1] == "The app does not use this server"
+    assert here.said("setting")[-1] == "The app does not use this server"
 
 
 # --- the robot and this machine ----------------------------------------------------------------
@@ -147,7 +147,7 @@ async def test_the_server_ends_meanwhile(here: Scene) -> None:
     """The error does not blame the firewall."""
     async with fake_robot(Manner(blocked="")) as robot:
         task = asyncio.create_task(here.pair(robot, times=EVENTFUL))
-        await here.until(PairingStep.SETTING)
+        await here.until("setting")
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(PairError) as failed:
             await task
@@ -172,7 +172,7 @@ async def test_the_app_s_former_connection_is_not_taken_for_ours(here: Scene) ->
     async with fake_robot(Manner(blocked="no")) as robot:
         robot.connected = True
         pairing = asyncio.create_task(here.pair(robot, times=EVENTFUL))
-        await here.until(PairingStep.SETTING)
+        await here.until("setting")
         await asyncio.sleep(0.2)
         robot.connected = False
         with pytest.raises(PairError):
