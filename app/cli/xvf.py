@@ -6,16 +6,19 @@ import asyncio
 import contextlib
 import json
 import math
+import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.cli.xvf_text import NOT_KEPT, lines_of, notice_line, reading_line, text_of
-from app.cli.xvf_udev import install_rule
 from app.settings.load import load_settings
 from app.settings.model import Settings
 from hardware.xvf3800.boards import BOARD_NAMES
@@ -26,7 +29,7 @@ from hardware.xvf3800.opening import open_array
 from hardware.xvf3800.parameters import LASTING, PARAMETERS, Parameter, Value, is_known, parameter
 from hardware.xvf3800.presets import PRESETS, apply_preset, preset
 from hardware.xvf3800.rebooting import reboot as restart_and_wait
-from hardware.xvf3800.udev import RULES, RULES_PATH
+from hardware.xvf3800.udev import RELOAD, RULES, RULES_PATH, SECOND_STEP
 from hardware.xvf3800.watch import ArrayLost, ArrayNotice, ArrayReading, ArrayWatch
 
 app = typer.Typer(
@@ -242,6 +245,42 @@ def udev(
 ) -> None:
     """Print, or install, the udev rule that lets you control the array on Linux."""
     if install:
-        install_rule(typer.echo)
+        install_rule()
     else:
         typer.echo(RULES)
+
+
+def install_rule(
+    path: Path = Path(RULES_PATH),
+    system: str = sys.platform,
+    execute: Callable[[tuple[str, ...]], int] | None = None,
+) -> None:
+    """Write the rule and reload udev. Raises ``ArrayError`` with what to type."""
+    if system != "linux":
+        typer.echo("Nothing to do: only Linux needs a rule")
+        return
+    try:
+        path.write_text(RULES + "\n")
+    except OSError as error:
+        raise ArrayError(
+            "The rule was not installed",
+            why=f"{path} cannot be written: {error.strerror}",
+            fix=f"Run: sudo {shutil.which(sys.argv[0]) or sys.argv[0]} xvf udev --install\n"
+            "In a container, install the rule on the host and pass /dev/bus/usb to the container",
+        ) from error
+    typer.echo(f"Written: {path}")
+    for command in RELOAD:
+        if (execute or _run)(command) != 0:
+            raise ArrayError(
+                "The rule is written, but not active yet",
+                why=f"`{' '.join(command)}` failed",
+                fix="Unplug the array and plug it in again, or restart the machine",
+            )
+    typer.echo(SECOND_STEP)
+
+
+def _run(command: tuple[str, ...]) -> int:
+    try:
+        return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode
+    except (OSError, subprocess.TimeoutExpired):
+        return 1

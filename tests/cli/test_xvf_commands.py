@@ -11,7 +11,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from app.cli import xvf
-from app.cli.xvf_udev import install_rule
+from app.cli.xvf import install_rule
 from hardware.settings import PresetName
 from hardware.xvf3800.boards import Board
 from hardware.xvf3800.errors import ArrayError, Problem
@@ -242,25 +242,28 @@ def test_the_rule_is_printed() -> None:
     assert said("udev") == RULES + "\n"
 
 
-def test_the_rule_is_written_and_activated(tmp_path: Path) -> None:
-    lines: list[str] = []
+def test_the_rule_is_written_and_activated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     commands: list[tuple[str, ...]] = []
 
     def works(command: tuple[str, ...]) -> int:
         commands.append(command)
         return 0
 
-    install_rule(lines.append, tmp_path / "70.rules", "linux", works)
+    install_rule(tmp_path / "70.rules", "linux", works)
     assert (tmp_path / "70.rules").read_text() == RULES + "\n"
     assert commands[0] == ("udevadm", "control", "--reload")
-    assert "plug" in lines[-1]
+    assert "plug" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_a_rule_that_cannot_be_installed_is_an_error(tmp_path: Path) -> None:
+def test_a_rule_that_cannot_be_installed_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ArrayError, match=r"No such file.*sudo .* xvf udev --install"):
-        install_rule(print, tmp_path / "none" / "70.rules", "linux")
+        install_rule(tmp_path / "none" / "70.rules", "linux")
     with pytest.raises(ArrayError, match="not active yet"):
-        install_rule(lambda _: None, tmp_path / "70.rules", "linux", lambda _: 1)
-    lines: list[str] = []
-    install_rule(lines.append, tmp_path / "none" / "70.rules", "darwin")
-    assert "only Linux" in lines[0]
+        install_rule(tmp_path / "70.rules", "linux", lambda _: 1)
+    capsys.readouterr()
+    install_rule(tmp_path / "none" / "70.rules", "darwin")
+    assert "only Linux" in capsys.readouterr().out
