@@ -26,7 +26,7 @@ from app.access.policy import is_loopback
 from app.settings.access import HostText, KeyDigests, OriginText, SharedKey
 from app.settings.container import in_container
 from app.settings.tools import ToolSettings
-from app.setup.place import USUAL_PORT
+from app.setup.place import USUAL_PORT, our_folder
 from hardware.settings import Array, Robot, Sound
 from pipeline.engines.registry import CORE, EngineOptions, Kind
 from pipeline.messages import Sampling
@@ -278,8 +278,7 @@ class PathSettings(Section):
         """The cache directory, with null resolved."""
         if self.cache_dir is not None:
             return self.cache_dir.expanduser()
-        base = environ.get("XDG_CACHE_HOME") or "~/.cache"
-        return Path(base).expanduser() / "reachy-voice"
+        return our_folder(environ, "XDG_CACHE_HOME", "~/.cache")
 
     def timers(self, environ: Mapping[str, str]) -> Path:
         """The file of timers, in the folder of the access file."""
@@ -289,8 +288,7 @@ class PathSettings(Section):
         """The file of allowed addresses and keys, with null resolved."""
         if self.access_file is not None:
             return self.access_file.expanduser()
-        base = environ.get("XDG_CONFIG_HOME") or "~/.config"
-        return Path(base).expanduser() / "reachy-voice" / "access.json"
+        return our_folder(environ, "XDG_CONFIG_HOME", "~/.config") / "access.json"
 
 
 class Settings(Section):

@@ -45,10 +45,10 @@ class Place:
         python: str = getattr(sys, "_base_executable", sys.executable)
         return cls(
             ROOT,
-            _folder(environ, "XDG_CACHE_HOME", "~/.cache"),
+            our_folder(environ, "XDG_CACHE_HOME", "~/.cache"),
             # Resolved, so that the environment's own Python gives the same path.
             os.path.realpath(python),
-            _folder(environ, "XDG_DATA_HOME", "~/.local/share") if IS_INSTALLED else None,
+            our_folder(environ, "XDG_DATA_HOME", "~/.local/share") if IS_INSTALLED else None,
         )
 
     @property
@@ -91,7 +91,8 @@ class Place:
         return self.cache / "wheels"
 
 
-def _folder(environ: Mapping[str, str], variable: str, default: str) -> Path:
+def our_folder(environ: Mapping[str, str], variable: str, default: str) -> Path:
+    """``reachy-voice`` in a base directory of the XDG specification."""
     return Path(environ.get(variable) or default).expanduser() / "reachy-voice"
 
 
