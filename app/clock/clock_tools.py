@@ -19,15 +19,11 @@ LABEL = "this machine's clock"
 """No server of the owner's can have this label."""
 
 
-class _Arguments(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-
-class _Nothing(_Arguments):
+class _Nothing(BaseModel):
     pass
 
 
-class _After(_Arguments):
+class _After(BaseModel):
     text: str = Field(default="", max_length=300, description="what it is for")
     seconds: float = Field(default=0, ge=0, le=LONGEST_S)
     minutes: float = Field(default=0, ge=0, le=LONGEST_S / 60)
@@ -42,7 +38,7 @@ _TIME: Any = {"pattern": r"^([01]?\d|2[0-3]):[0-5]\d$", "description": "24 hours
 _DATE: Any = {"pattern": r"^(2\d{3}-\d\d-\d\d)?$", "description": "YYYY-MM-DD; none: the next time"}
 
 
-class _At(_Arguments):
+class _At(BaseModel):
     time: str = Field(**_TIME)
     date: str = Field(default="", **_DATE)
 
@@ -53,7 +49,7 @@ class _Reminder(_After):
     date: str = Field(default="", **_DATE)
 
 
-class _Which(_Arguments):
+class _Which(BaseModel):
     model_config = ConfigDict(extra="forbid")  # passed over, "time" would cancel all
 
     kind: Kind
@@ -68,7 +64,7 @@ class _Which(_Arguments):
         return bool(entry.kind == self.kind and named and self.seconds in (0, entry.length_s))
 
 
-_TOOLS: Mapping[str, tuple[type[_Arguments], str]] = {
+_TOOLS: Mapping[str, tuple[type[BaseModel], str]] = {
     "now": (_Nothing, "Tell the day and the time."),
     "set_timer": (_After, "Set a timer."),
     "set_alarm": (_At, "Set an alarm for a time."),
@@ -114,7 +110,7 @@ class ClockTools:
             return CallResult(error=f"The arguments do not fit: {error.errors()[0]['msg']}.")
         return CallResult(await self._answer(name, request))
 
-    async def _answer(self, name: str, request: _Arguments) -> str:
+    async def _answer(self, name: str, request: BaseModel) -> str:
         wall = self._clock.look().wall
         match request:
             case _At(time=time, date=date):
@@ -182,7 +178,7 @@ class ClockTools:
         return self._clock.sentences.say(name, self._language(), n=n)
 
 
-def _schema(kind: type[_Arguments]) -> Mapping[str, Any]:
+def _schema(kind: type[BaseModel]) -> Mapping[str, Any]:
     schema = kind.model_json_schema()
     properties = {
         name: {
