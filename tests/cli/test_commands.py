@@ -7,12 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
-import app.cli.config
-import app.cli.models
-from app.cli.doctor import doctor
+from app.cli.command_line import cli
 from app.models.catalogue import Catalogue
 from app.settings.load import load_settings
 from pipeline.errors import ConfigError, WeightsError
@@ -28,10 +25,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("REACHY_VOICE__SERVER__PORT", "0")
-    cli = typer.Typer()
-    cli.add_typer(app.cli.config.app, name="config")
-    cli.add_typer(app.cli.models.app, name="models")
-    cli.command()(doctor)
     return lambda *words: CliRunner().invoke(cli, words)
 
 

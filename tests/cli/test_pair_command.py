@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
 import app.pairing.flow
 import app.pairing.place
 from app.cli import pair as command
-from app.cli.pair import PairingInterrupt, pair
+from app.cli.command_line import cli
+from app.cli.pair import PairingInterrupt
 from app.pairing.flow import Pairing
 from app.pairing.steps import PairError, RobotAddress, StepOutcome, Times
 
@@ -30,9 +30,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("REACHY_VOICE__SERVER__PORT", "8770")
-    cli = typer.Typer()
-    cli.command()(pair)
-    return lambda *words: CliRunner().invoke(cli, words)
+    return lambda *words: CliRunner().invoke(cli, ["pair", *words])
 
 
 @pytest.fixture

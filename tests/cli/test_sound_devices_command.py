@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from app.cli import devices
+from app.cli.command_line import cli
 from app.cli.devices import advise
 from app.talk.devices import SoundTest, run_test
 from hardware.settings import Robot, Sound
@@ -22,8 +21,6 @@ from tests.support.virtual_sound import ECHO, NAME, OTHER, VirtualSound
 pytestmark = pytest.mark.machine
 
 RUNNER = CliRunner()
-CLI = typer.Typer(pretty_exceptions_enable=False)
-CLI.add_typer(devices.app, name="devices")
 TO_ECHO = ["--set", f"sound.microphone={ECHO}", "--set", f"sound.speaker={ECHO}"]
 
 
@@ -34,7 +31,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualSound]:
 
 
 def test_the_list(sound: VirtualSound) -> None:
-    result = RUNNER.invoke(CLI, ["devices", "--json"], catch_exceptions=False)
+    result = RUNNER.invoke(cli, ["devices", "--json"], catch_exceptions=False)
     listed = json.loads(result.stdout)
     lines = {line["name"]: line for line in listed["devices"]}
     assert listed["problems"] == []
@@ -48,7 +45,7 @@ def test_the_list(sound: VirtualSound) -> None:
 
 def test_the_list_in_words(sound: VirtualSound) -> None:
     arguments = ["devices", "--set", "sound.microphone=Blue Yeti"]
-    result = RUNNER.invoke(CLI, arguments, catch_exceptions=False)
+    result = RUNNER.invoke(cli, arguments, catch_exceptions=False)
     assert NAME in result.stdout
     assert "cannot be opened now" in " ".join(result.stdout.split())
     assert "no microphone called 'Blue Yeti'" in " ".join(result.stdout.split())
@@ -58,7 +55,7 @@ def test_the_list_in_words(sound: VirtualSound) -> None:
 @on_a_steady_machine
 def test_the_test_measures_the_loudspeaker_to_microphone_path(sound: VirtualSound) -> None:
     arguments = ["devices", "test", "--json", *TO_ECHO]
-    result = RUNNER.invoke(CLI, arguments, catch_exceptions=False)
+    result = RUNNER.invoke(cli, arguments, catch_exceptions=False)
     tested = json.loads(result.stdout)
     assert result.exit_code == 0
     assert tested["microphone"] == tested["speaker"] == ECHO
@@ -71,7 +68,7 @@ def test_the_test_measures_the_loudspeaker_to_microphone_path(sound: VirtualSoun
 
 def test_a_microphone_that_hears_nothing_is_explained(sound: VirtualSound) -> None:
     arguments = ["devices", "test", "--set", f"sound.microphone={NAME}"]
-    result = RUNNER.invoke(CLI, arguments, catch_exceptions=False)
+    result = RUNNER.invoke(cli, arguments, catch_exceptions=False)
     assert "delivers only zeros" in " ".join(result.stdout.split())
     assert result.exit_code == 1
 
