@@ -35,9 +35,9 @@ def _first_program(commands: Iterable[str], which: Which) -> str | None:
     return next(filter(None, programs), None)
 
 
-def venv_error(has_module: Callable[[str], bool], version: tuple[int, int]) -> SetupError | None:
+def venv_error(find_module: Callable[[str], object], version: tuple[int, int]) -> SetupError | None:
     """The error if ``venv``, a separate package in Debian, is missing: without it, no pip."""
-    if has_module("venv") and has_module("ensurepip"):
+    if find_module("venv") and find_module("ensurepip"):
         return None
     return SetupError(
         NO_PYTHON,

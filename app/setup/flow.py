@@ -261,7 +261,7 @@ def check_computer(place: Place, todo: Sequence[Step], needs: Needs | None = Non
         if finding.state == "warn":
             print(f"{finding.name}: {finding.detail}. {finding.fix}", file=sys.stderr)
     if "environment" in names:
-        errors.append(computer.venv_error(_has_module, sys.version_info[:2]))
+        errors.append(computer.venv_error(importlib.util.find_spec, sys.version_info[:2]))
     compiles = any(fetch.compile_s for step in todo for fetch in step.fetches)
     if compiles and computer.find_compiler(os.environ) is None:
         errors.append(compiler_missing())
@@ -282,10 +282,6 @@ def check_computer(place: Place, todo: Sequence[Step], needs: Needs | None = Non
 def cache_of(place: Place, needs: Needs) -> Path:
     """The cache of weights; the settings may move it away from the wheels' cache."""
     return Path(needs.weights_dir or place.cache)
-
-
-def _has_module(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
 
 
 def _do_step(
