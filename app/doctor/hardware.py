@@ -16,6 +16,7 @@ from pathlib import Path
 
 from app.settings.model import Settings
 from app.setup.finding import Check
+from hardware.settings import Array
 from hardware.xvf3800.boards import BOARD_NAMES, is_array_name, same_array, version_of
 from hardware.xvf3800.control import ArrayControl, numbers
 from hardware.xvf3800.errors import ArrayError, ParameterError
@@ -30,18 +31,14 @@ SEEED_GOOD = (2, 0, 10)
 """Earlier versions may not capture after a USB reset (Seeed's firmware changelog)."""
 MIXER_S = 0.3
 
-OpenArray = Callable[[Settings], ArrayControl]
-
-
-def _open_control(settings: Settings) -> ArrayControl:
-    return open_array(settings.array, settings.robot.url)
+OpenArray = Callable[[Array, str | None], ArrayControl]
 
 
 def check_hardware(
     settings: Settings,
     devices: tuple[str, str] | None = None,
     *,
-    opener: OpenArray = _open_control,
+    opener: OpenArray = open_array,
     asound: Path = Path("/proc/asound"),
     mixer: Callable[[int], str | None] | None = None,
 ) -> Iterator[Check]:
@@ -72,7 +69,7 @@ def _open(
     if settings.array.control == "never":
         return None, Check(ARRAY, "ok", "not looked for (array.control: never)")
     try:
-        control = opener(settings)
+        control = opener(settings.array, settings.robot.url)
     except ArrayError as error:
         if error.problem == "not found" and card is None:
             return None, Check(ARRAY, "ok", "none here")

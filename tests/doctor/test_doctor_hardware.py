@@ -53,7 +53,7 @@ def look(
     """The findings by name. ``thing``: the device on USB, or the error that opening raises."""
     bus = FakeBus(*([thing] if isinstance(thing, FakeXvf) else []))
 
-    def opened(_: Settings) -> ArrayControl:
+    def opened(*_: object) -> ArrayControl:
         if isinstance(thing, ArrayError):
             raise thing
         return UsbArray(bus, bus.clock, bus.clock.pause)
@@ -128,7 +128,7 @@ def test_the_array_is_closed_after_an_error(settings: Settings) -> None:
     array = ScriptedArray(
         {"BLD_MSG": "ua-io16-lin", "AEC_ASROUTONOFF": array_error("gone", "unplugged")}
     )
-    checks = list(check_hardware(settings, opener=lambda _: array, asound=Path("/nonexistent")))
+    checks = list(check_hardware(settings, opener=lambda *_: array, asound=Path("/nonexistent")))
     assert not array.open
     assert "unplugged" in str(checks)
 
