@@ -30,6 +30,12 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualSound]:
         yield sound
 
 
+@pytest.fixture
+def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the search for false starts needs the whole ten seconds."""
+    monkeypatch.setattr("app.talk.devices.SILENT_S", 1.0)
+
+
 def test_the_list(sound: VirtualSound) -> None:
     result = RUNNER.invoke(cli, ["devices", "--json"], catch_exceptions=False)
     listed = json.loads(result.stdout)
@@ -52,6 +58,7 @@ def test_the_list_in_words(sound: VirtualSound) -> None:
     assert "Next step" not in result.stdout, "that is to choose another one"
 
 
+@pytest.mark.usefixtures("short_silence")
 @on_a_steady_machine
 def test_the_test_measures_the_loudspeaker_to_microphone_path(sound: VirtualSound) -> None:
     arguments = ["devices", "test", "--json", *TO_ECHO]
@@ -66,6 +73,7 @@ def test_the_test_measures_the_loudspeaker_to_microphone_path(sound: VirtualSoun
     assert tested["lost_samples"] == 0
 
 
+@pytest.mark.usefixtures("short_silence")
 def test_a_microphone_that_hears_nothing_is_explained(sound: VirtualSound) -> None:
     arguments = ["devices", "test", "--set", f"sound.microphone={NAME}"]
     result = RUNNER.invoke(cli, arguments, catch_exceptions=False)
