@@ -126,7 +126,7 @@ def progress_page(place: Place, args: Namespace, *, opens: bool = False) -> Iter
         raise _port_taken(port_of(args)) from error
     progress.clear()  # not before: another set-up may have the port
     with server:
-        serving = threading.Thread(target=server.serve_forever, daemon=True)
+        serving = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
         serving.start()
         url = f"http://localhost:{server.server_port}/"
         print(f"In a browser on this machine: {url}", file=sys.stderr, flush=True)
