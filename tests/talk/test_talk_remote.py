@@ -234,3 +234,13 @@ def test_unknown_events_are_ignored() -> None:
     started = {"type": "input_audio_buffer.speech_started", "item_id": "a", "audio_start_ms": 3}
     assert list(events_of(started)) == [events.SpeechStarted("a", 3)]
     assert list(events_of(started | {"direction_deg": 9.0})) == [events.SpeechStarted("a", 3, 9.0)]
+
+
+def test_a_server_is_asked_to_wake_and_reports_its_state() -> None:
+    (message,) = RemoteConversation("localhost")._messages(commands.WakeUp())
+    assert message == {"type": "reachy_voice.wake"}
+    told = [{"type": f"reachy_voice.{kind}", "reason": "silence"} for kind in ("asleep", "awake")]
+    assert [type(event) for each in told for event in events_of(each)] == [
+        events.FellAsleep,
+        events.Woke,
+    ]

@@ -29,6 +29,8 @@ from pipeline.messages import Usage
 
 pytestmark = pytest.mark.quick
 
+ASLEEP, AWAKE = events.FellAsleep("silence"), events.Woke("word")
+
 
 def block(level: int = 0, played: int = 0) -> SoundBlock:
     return SoundBlock(np.full(160, level, np.int16), np.full(160, played, np.int16), 0.0)
@@ -89,6 +91,23 @@ def test_the_screen_says_why_speech_is_ignored() -> None:
     assert "listening" in shown(state)
     state.muted = True
     assert "muted, m unmutes" in shown(state)
+
+
+@pytest.mark.parametrize(
+    ("muted", "told", "doing"),
+    [
+        (False, [ASLEEP], "asleep"),
+        (False, [ASLEEP, AWAKE], "listening"),
+        (False, [ASLEEP, AWAKE, events.SpeechStarted("item_1", 0)], "hearing"),
+        (False, [ASLEEP, Disconnected(""), Connected()], "listening"),
+        (True, [ASLEEP], "muted"),
+    ],
+)
+def test_the_state_shows_sleep(muted: bool, told: list[Any], doing: str) -> None:
+    state = TalkState(muted=muted)
+    for event in (Connected(), *told):
+        state.note(event)
+    assert state.doing == doing
 
 
 def test_our_own_notice_is_shown_at_once() -> None:
