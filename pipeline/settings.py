@@ -28,11 +28,7 @@ class Section(BaseModel):
     """Base of every section of the settings: unknown keys and near-miss types are errors."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
 
