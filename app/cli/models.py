@@ -104,7 +104,7 @@ def pull(
     typer.echo(f"Pulled {', '.join(new)}; {here}" if new else f"Nothing to do: {here}")
 
 
-def pull_with_bars(cache: WeightsCache, names: list[str], *, offline: bool = False) -> list[str]:
+def pull_with_bars(cache: WeightsCache, names: list[str], *, offline: bool) -> list[str]:
     """``app.models.pull.pull`` with progress bars on standard error."""
     with progress_bars() as report:
         return pull_weights(cache, names, report, offline=offline)

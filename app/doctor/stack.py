@@ -217,7 +217,7 @@ def check_glibc(name: str, numbers: str, system: str = sys.platform) -> Iterator
 # --- what is installed -------------------------------------------------------------------------
 
 
-def setup_command(config: str | None, overrides: Sequence[str] = ()) -> str:
+def setup_command(config: str | None, overrides: Sequence[str]) -> str:
     """The command that installs everything the settings need."""
     settings = ["--config", config] if config else []
     for override in overrides:

@@ -284,9 +284,7 @@ def cache_of(place: Place, needs: Needs) -> Path:
     return Path(needs.weights_dir or place.cache)
 
 
-def _do_step(
-    place: Place, step: Step, title: str, lock: int, running: Beside | None = None
-) -> None:
+def _do_step(place: Place, step: Step, title: str, lock: int, running: Beside | None) -> None:
     print(f"{title} (about {clock(step.typical_s)})", file=sys.stderr, flush=True)
     log = _log(place, step.name, lock)
     if running is not None and step.prepare is not None:

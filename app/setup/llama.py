@@ -251,7 +251,7 @@ def _jobs(cuda: Cuda | None) -> int:
     return compile_jobs(usable_cores(), meminfo, 1 if cuda is None else CUDA_GB_PER_COMPILER)
 
 
-def typical_build_s(cuda: Cuda | None = None, *, pictures: bool = True) -> float:
+def typical_build_s(cuda: Cuda | None, *, pictures: bool) -> float:
     compiler_s = COMPILER_S if pictures else BLIND_COMPILER_S
     if cuda is not None:
         compiler_s += CUDA_COMPILER_S

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -72,9 +72,9 @@ class Proposal:
         return True
 
 
-def may_ask(settings: Sequence[str], environ: Mapping[str, str] = os.environ) -> bool:
+def may_ask(settings: Sequence[str]) -> bool:
     """Whether there is a person to ask, who has not chosen any settings."""
-    has_settings = settings or any(name.startswith("REACHY_VOICE__") for name in environ)
+    has_settings = settings or any(name.startswith("REACHY_VOICE__") for name in os.environ)
     return not has_settings and sys.stdin.isatty() and sys.stderr.isatty()
 
 

@@ -47,9 +47,7 @@ class Conversation(Protocol):
 class LocalConversation:
     """One session. The engines must be ready."""
 
-    def __init__(
-        self, assistant: Assistant, hearing: Hearing | None = None, push_to_talk: bool = False
-    ) -> None:
+    def __init__(self, assistant: Assistant, hearing: Hearing | None, push_to_talk: bool) -> None:
         """``hearing``: processes the microphone; ``None``: as for a remote client."""
         defaults = assistant.defaults()
         config = SessionConfig(

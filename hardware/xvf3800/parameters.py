@@ -207,7 +207,7 @@ def parameter(board: Board, name: str) -> Parameter:
 _BEAMS = ("slow beam 1", "slow beam 2", "the fast beam", "the auto-select beam")
 
 
-def route_in_words(category: int, source: int, asr_beams: bool | None = None) -> str:
+def route_in_words(category: int, source: int, asr_beams: bool | None) -> str:
     """``AUDIO_MGR_OP_L`` or ``_R`` in words. ``asr_beams``: ``AEC_ASROUTONOFF``, which decides what
     category 7 is; None if unknown."""
     beam = _BEAMS[source] if source < len(_BEAMS) else f"source {source}"

@@ -39,9 +39,7 @@ def runtime_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 PLACES = {"talk": "", "server": KITCHEN}
 
 
-async def run_say(
-    outcomes: Mapping[str, Sequence[Outcome]], to: str = "all", keep_s: float = 0.0
-) -> None:
+async def run_say(outcomes: Mapping[str, Sequence[Outcome]], to: str, keep_s: float = 0.0) -> None:
     """``outcomes``: reported by each running process; empty: it has no conversation."""
     jobs: list[Coroutine[Any, Any, None]] = []
     listening: list[asyncio.Event] = []

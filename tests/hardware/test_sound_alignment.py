@@ -18,13 +18,13 @@ IN_S, OUT_S = 0.012, 0.015
 
 
 class World:
-    """A loudspeaker that plays ``SOUND``, and a microphone that hears it 2 ms later, in 5 ms
-    pieces, each with its own clock. The air runs at 16 kHz of true time."""
+    """A loudspeaker that plays ``SOUND`` by its own clock, and a microphone that hears it 2 ms
+    later. Both in pieces of 5 ms; microphone and air run at 16 kHz of true time."""
 
-    def __init__(self, mic_ppm: float = 0.0, spk_ppm: float = 0.0) -> None:
+    def __init__(self, spk_ppm: float = 0.0) -> None:
         self.alignment = Alignment(RATE, RATE)
         self.blocks: list[SoundBlock] = []
-        self.mic_rate, self.spk_rate = RATE * (1 + mic_ppm * 1e-6), RATE * (1 + spk_ppm * 1e-6)
+        self.spk_rate = RATE * (1 + spk_ppm * 1e-6)
         self.air = np.zeros(RATE * 45, np.float32)
         self.mic_first = self.spk_first = 0
         self.mic_start_s, self.spk_start_s = 1.0, 1.0
@@ -46,7 +46,7 @@ class World:
         return self.spk_start_s + first / self.spk_rate
 
     def _mic_at(self, first: int) -> float:
-        return self.mic_start_s + first / self.mic_rate
+        return self.mic_start_s + first / RATE
 
     def _play(self) -> None:
         pcm = SOUND[self.spk_sample : self.spk_sample + 80]
@@ -62,7 +62,7 @@ class World:
 
     def _hear(self) -> None:
         at_s = self._mic_at(self.mic_first)
-        places = np.round((at_s + np.arange(80) / self.mic_rate) * RATE).astype(int)
+        places = np.round((at_s + np.arange(80) / RATE) * RATE).astype(int)
         piece = SampleBlock(self.air[places].astype(np.int16), self.mic_first, at_s, False)
         self.blocks.extend(self.alignment.heard(piece))
         self.mic_first += 80

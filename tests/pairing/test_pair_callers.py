@@ -33,9 +33,9 @@ from tests.support.scripted_server import ScriptedAssistant, running
 pytestmark = pytest.mark.machine
 
 
-def knock(here: Scene, address: str = ADDRESS) -> connect:
+def knock(here: Scene) -> connect:
     url = f"ws://127.0.0.1:{here.port}/v1/realtime"
-    return connect(url, local_addr=(address, 0), proxy=None)
+    return connect(url, local_addr=(ADDRESS, 0), proxy=None)
 
 
 async def known(here: Scene, address: str = ADDRESS) -> Knocks:

@@ -165,8 +165,8 @@ def test_without_a_setting_the_language_of_the_question_is_used() -> None:
     assert asked_in("", "Tokyo.", answer="Zimmer 5!") == [("", "Zimmer 5!")], "it is not known"
 
 
-async def collected(tts: TtsStage, language: str, text: str = "Hi.", voice: str = "") -> list[Pcm]:
-    request = SpeechRequest(text, voice, language=language)
+async def collected(tts: TtsStage, language: str, text: str = "Hi.") -> list[Pcm]:
+    request = SpeechRequest(text, "", language=language)
     return [pcm async for pcm in tts.synthesize(request, Work())]
 
 
