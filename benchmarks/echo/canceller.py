@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pipeline.echo.gate import near_end
 
 from benchmarks.echo.scenes import (
     EchoScene,
@@ -40,6 +39,7 @@ from benchmarks.harness.acoustics import Signal, to_pcm
 from benchmarks.harness.program import arguments, finish, load, weights
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, to_float
 from pipeline.echo.canceller import EchoCanceller
+from pipeline.echo.gate import near_end
 from pipeline.echo.kalman import BLOCK
 from pipeline.engines.onnx import model_file, open_session
 
