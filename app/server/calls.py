@@ -153,7 +153,7 @@ class OpenCalls:
         """Raises ``ApiError`` if there is no place for another client."""
         sockets, place = self._sockets, opening.caller.place
         transcribing = transcribes(opening.query, opening.fields)
-        if reasons := sockets.turned_away(transcribes=transcribing):
+        if reasons := sockets.turned_away(place, transcribes=transcribing):
             why = "; ".join(f"{name}: {why}" for name, why in reasons.items())
             raise ApiError(503, "not_ready", why, headers=RETRY)
         if sockets.has_no_place(place):

@@ -18,7 +18,7 @@ from app.server.callers import Callers
 from app.server.gate import CALLER
 from app.server.identity import Identity
 from app.server.load import PERIOD_S, Load, LoadHistory
-from app.server.metrics import watch_lag
+from app.server.metrics import Refusal, watch_lag
 from app.server.realtime_link import GOING_AWAY, RealtimeLink, Services
 from app.server.realtime_socket import RealtimeSocket, accept
 from app.server.websocket_link import LINK
@@ -69,11 +69,11 @@ class OpenSockets:
         of_address = sum(link.address == address for link in self.open)
         return self.busy is not None or of_address >= self._each
 
-    def turned_away(self, *, transcribes: bool) -> Mapping[str, str]:
-        """Why a client that has just come is refused, whoever it is. ``transcribes``: its session
-        only transcribes, and needs no other engine."""
+    def turned_away(self, address: str, *, transcribes: bool) -> Mapping[str, str]:
+        """Why a client that has just come from ``address`` is refused, whoever it is.
+        ``transcribes``: its session only transcribes, and needs no other engine."""
         if self.closing:
-            self.metrics.note_refusal("closing")
+            self._refuse(address, "closing")
             return {"server": "shutting down"}
         reasons = {
             name: why
@@ -82,16 +82,20 @@ class OpenSockets:
             and not (transcribes and name in (Kind.LLM, Kind.TTS))
         }
         if reasons:
-            self.metrics.note_refusal("not_ready")
+            self._refuse(address, "not_ready")
         return reasons
 
     def has_no_place(self, address: str) -> bool:
         """Whether a client that has just come from ``address`` is refused for want of a place."""
         if not self.full(address):
             return False
-        self.metrics.note_refusal("full")
+        self._refuse(address, "full")
         log.info("%s was turned away: this server is full", address)
         return True
+
+    def _refuse(self, address: str, reason: Refusal) -> None:
+        self.metrics.note_refusal(reason)
+        self.callers.refuse(address, 503)
 
     def __len__(self) -> int:
         """How many clients are connected."""

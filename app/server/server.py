@@ -142,11 +142,9 @@ async def _realtime(websocket: WebSocket) -> None:
         return
     transcribing = transcribes(websocket.query_params, given_by(websocket))
     await sockets.cut_dead(who, caller.place)
-    if reasons := sockets.turned_away(transcribes=transcribing):
-        sockets.callers.refuse(caller.place, 503)
+    if reasons := sockets.turned_away(caller.place, transcribes=transcribing):
         await websocket.send_denial_response(health.not_ready_response(reasons))
     elif sockets.has_no_place(caller.place):
-        sockets.callers.refuse(caller.place, 503)
         sockets.metrics.note_error(SESSION_LIMIT)
         if caller.proxied and sockets.busy:  # a balancer then asks another server
             await websocket.send_denial_response(health.not_ready_response({"server": "full"}))

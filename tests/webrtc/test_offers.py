@@ -133,6 +133,8 @@ async def test_a_full_server_and_one_without_webrtc_refuse(serving: Serve) -> No
     async with talking(served):
         full = await served.post(CALLS, content=await offer())
         assert (full.status_code, full.json()["error"]["code"]) == (429, "session_limit_reached")
+        [caller] = (await served.get("/callers")).json()["callers"]
+        assert (caller["open"], caller["refused"], caller["status"]) == (1, 1, 503)
     without = await serving()
     off = await without.post(CALLS, content=await offer())
     assert (off.status_code, off.json()["error"]["code"]) == (501, "webrtc_off")
