@@ -77,6 +77,23 @@ class ToolChoice:
     """``name`` is as this tool server knows it; an empty name means any of its tools. Engines never
     see ``server``."""
 
+    @property
+    def forces(self) -> bool:
+        """Whether the answer must be a call, if there are tools."""
+        return self.kind in ("required", "named")
+
+    @property
+    def most_calls(self) -> int:
+        """How many calls one answer may make."""
+        return 1 if self.kind == "named" or not self.parallel else 16
+
+    def offered(self, tools: Sequence[Tool]) -> Sequence[Tool]:
+        """Those of ``tools`` that the model should see: a named tool alone."""
+        return [t for t in tools if t.name == self.name] if self.kind == "named" else tools
+
+    def callable(self, tools: Sequence[Tool]) -> Sequence[Tool]:
+        return [] if self.kind == "none" else self.offered(tools)
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:

@@ -141,8 +141,7 @@ class ModelAnswer(Words):
         super().__init__(plan, text, queue, mark)
         self._conversation = conversation
         self._work = work
-        choice = plan.config.tool_choice.kind
-        forced = bool(plan.config.offered) and choice in ("required", "named")
+        forced = bool(plan.config.offered) and plan.config.tool_choice.forces
         self._audible = plan.config.modality == "audio" and not forced
         self._worded = asyncio.Event()
         """Set once no filler is needed: there are words, or there never will be."""

@@ -344,7 +344,7 @@ class ServerTools:
         choice = self._context.config.with_options(options).tool_choice
         if self._rounds > MOST_ROUNDS:
             options = replace(options, tool_choice=ToolChoice("none"))
-        elif not asked and choice.kind in ("required", "named"):  # meant for the first answer
+        elif not asked and choice.forces:  # meant for the first answer
             options = replace(options, tool_choice=ToolChoice(parallel=choice.parallel))
         self._next, self._next_asked = replace(options, input=None), asked is not None
         self._replies.answer_later(asyncio.get_running_loop().time(), self._next)

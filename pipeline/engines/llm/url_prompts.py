@@ -22,7 +22,6 @@ from pipeline.messages import Message, Sampling, Tool, ToolChoice
 
 log = logging.getLogger("reachy_voice.llm")
 
-MOST_CALLS = 16
 NOTHING_SAID = "."
 """Stands for the user's message while there is none: many templates want the user to be last."""
 
@@ -45,20 +44,18 @@ class UrlRequest:
     @property
     def forced(self) -> bool:
         """Whether the answer must be a call."""
-        return bool(self.tools) and self.choice.kind in ("required", "named")
+        return bool(self.tools) and self.choice.forces
 
     @property
     def offered(self) -> Sequence[Tool]:
         """The tools in the request. Not all servers can force a named tool, so it is offered
         alone."""
-        if self.choice.kind == "named":
-            return [tool for tool in self.tools if tool.name == self.choice.name]
-        return self.tools
+        return self.choice.offered(self.tools)
 
     @property
     def callable(self) -> Sequence[Tool]:
         """The tools that may be called; some servers ignore ``none``."""
-        return [] if self.choice.kind == "none" else self.offered
+        return self.choice.callable(self.tools)
 
     @property
     def tool_choice(self) -> str:
@@ -274,8 +271,7 @@ class ReplyParser:
     def _select(self, parts: Iterable[Part]) -> Iterator[Part]:
         for part in parts:
             if isinstance(part, ToolCall):
-                one = self._request.choice.kind == "named" or not self._request.choice.parallel
-                if part in self._calls or len(self._calls) >= (1 if one else MOST_CALLS):
+                if part in self._calls or len(self._calls) >= self._request.choice.most_calls:
                     continue
                 self._calls.append(part)
             elif self._request.forced:

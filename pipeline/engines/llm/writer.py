@@ -19,13 +19,12 @@ from pipeline.engines.llm.tool_calls.gemma import QUOTE
 from pipeline.engines.llm.tool_calls.grammar import CallGrammars
 from pipeline.engines.llm.tool_calls.parser import CallParser, Part
 from pipeline.errors import EngineError
-from pipeline.messages import LlmRequest, Tool, ToolChoice
+from pipeline.messages import LlmRequest, Tool
 
 log = logging.getLogger("reachy_voice.llm")
 
 _CALL_TOKENS = 512
 """A call that has begun may exceed the answer's limit by this many tokens."""
-_MOST_CALLS = 16
 _MOST_SAME_CALLS = 2
 """How often one call may be made, with the same arguments, before the user speaks again. Asked to
 speak about its call, a small model makes it again, and clients ask after each call."""
@@ -64,9 +63,9 @@ class Writer:
         self._grammars = grammars
         self._syntax = grammars.syntax
         choice, sampling = request.tool_choice, request.sampling
-        self._tools = _callable(request.tools, choice)
-        self._forced = bool(self._tools) and choice.kind in ("required", "named")
-        self._one_call = choice.kind == "named" or not choice.parallel
+        self._tools = choice.callable(request.tools)
+        self._forced = bool(self._tools) and choice.forces
+        self._most_calls = choice.most_calls
         answers = [each.content for each in request.messages if each.role == "assistant"]
         self._sampler = Sampler(model, sampling, answers)
         since = takewhile(lambda each: each.role != "user", reversed(request.messages))
@@ -242,7 +241,7 @@ class Writer:
                     break
                 self._calls.append(part)
                 self._attempts = 0
-                if self._one_call or len(self._calls) >= _MOST_CALLS:
+                if len(self._calls) >= self._most_calls:
                     self.finish_reason = "stop"
             else:
                 self._has_words = True
@@ -274,13 +273,3 @@ class Writer:
     def _single_tokens(self, *texts: str) -> list[int]:
         token_lists = [self._tokens(text) for text in texts]
         return [tokens[0] for tokens in token_lists if len(tokens) == 1]
-
-
-def _callable(tools: Sequence[Tool], choice: ToolChoice) -> Sequence[Tool]:
-    """The tools that an answer may call."""
-    match choice.kind:
-        case "none":
-            return []
-        case "named":
-            return [tool for tool in tools if tool.name == choice.name]
-    return tools
