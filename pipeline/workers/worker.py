@@ -31,7 +31,6 @@ from pipeline.workers.host import (
     Request,
     Submit,
 )
-from pipeline.workers.readiness import Readiness
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
@@ -60,12 +59,16 @@ class _Job:
         return self.done.value
 
 
-class Worker(Readiness):
+class Worker:
     """What the three placements share: jobs, answers, health."""
 
     def __init__(self, spec: EngineSpec, options: EngineOptions, weights: Path | None) -> None:
-        super().__init__()
         self.name = f"{spec.kind} {spec.name}"
+        self.ready = asyncio.Event()
+        """Set while the engine is ready."""
+        self.problem = "is starting"
+        self.back_by: float | None = None
+        """Until when it is worth waiting for a restarting engine, in loop time."""
         self.generation = 0
         """How many times the engine was built."""
         self.info: EngineInfo | None = None
@@ -108,6 +111,38 @@ class Worker(Readiness):
                 stat = path.stat()
                 parts += [path.name, str(stat.st_size), str(stat.st_mtime_ns)]
         return "\n".join(parts)
+
+    # -- readiness
+
+    @property
+    def problem(self) -> str | None:
+        """Why the engine is not ready, and for how long it has been so; ``None``: it is ready."""
+        if self._waiting_since is None:
+            return self._problem
+        seconds = asyncio.get_running_loop().time() - self._waiting_since
+        return f"{self._problem}, for {seconds:.0f} s now"
+
+    @problem.setter
+    def problem(self, why: str | None) -> None:
+        self._problem = why
+        self._waiting_since: float | None = None
+        if why:
+            self.ready.clear()
+        else:
+            self.ready.set()
+
+    def wait_for(self, what: str) -> None:
+        """Set the problem to ``what``, which will pass, and note since when it lasts."""
+        self.problem = what
+        self._waiting_since = asyncio.get_running_loop().time()
+
+    async def back(self) -> None:
+        """Wait for a restarting engine, if it is likely to be ready soon."""
+        if self.back_by is None or self.ready.is_set():
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self.back_by):
+                await self.ready.wait()
 
     # -- jobs
 
