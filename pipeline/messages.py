@@ -162,3 +162,8 @@ class Usage:
             self.evaluated + other.evaluated,
             self.generated + other.generated,
         )
+
+
+def has_words(text: str) -> bool:
+    """Whether ``text`` has a letter or digit; a voice would read other text as "asterisk"."""
+    return any(character.isalnum() for character in text)

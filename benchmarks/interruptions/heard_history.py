@@ -41,10 +41,10 @@ from pipeline.commands import (
     TruncateItem,
     TurnDetection,
 )
-from pipeline.engines.tts.espeak_ng import speakable, without_phoneme_blocks
+from pipeline.engines.tts.espeak_ng import without_phoneme_blocks
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyItemStarted, ReplyText, SpeechStarted
 from pipeline.items import MessageItem
-from pipeline.messages import SpeechRequest
+from pipeline.messages import SpeechRequest, has_words
 from pipeline.settings import BargeIn, SessionSettings
 from pipeline.speaking.tuning import JOINT_QUIET
 from pipeline.work import Work
@@ -125,14 +125,14 @@ class AlignedTts:
             await asyncio.sleep(_FACTOR * len(piece) / self.rate)
 
     def _say(self, text: str, speed: float) -> AlignedClause:
-        if not speakable(text):
+        if not has_words(text):
             return AlignedClause(EMPTY, ())
         text = without_phoneme_blocks(text)
         signal, ends = self.speaker.say(text, 1 / speed)
         before, words = "", []
         for word in text.split():
             before = f"{before} {word}".strip()
-            if speakable(word):
+            if has_words(word):
                 count = min(self.speaker.phones(before), len(ends))
                 words.append((word, ends[max(count, 1) - 1]))
         return AlignedClause(to_pcm(signal * np.float32(_LEVEL)), tuple(words))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from pipeline.audio import EMPTY, Pcm
 from pipeline.events import FaultKind
+from pipeline.messages import has_words
 from pipeline.speaking import tuning
 from pipeline.spoken.length import repeated_letters, spoken_letters
 
@@ -46,7 +47,7 @@ class ClauseWatch:
     def __init__(self, text: str, rate: int, s_per_letter: float, *, measured: bool = True) -> None:
         """``text`` is as spoken. ``s_per_letter`` is this voice's pace, a guess unless
         ``measured``."""
-        self._speaks = any(char.isalnum() for char in text)
+        self._speaks = has_words(text)
         self.expected_s = spoken_letters(text) * s_per_letter
         factor = tuning.WATCH_LIMIT_FACTOR if measured else tuning.WATCH_LIMIT_FACTOR_UNKNOWN
         self._limit_frames = round((tuning.WATCH_LIMIT_S + factor * self.expected_s) * FRAMES_PER_S)

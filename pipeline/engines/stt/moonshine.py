@@ -23,6 +23,7 @@ from pipeline.engines.registry import EngineSpec, Kind, SttOptions
 from pipeline.engines.stt.moonshine_phrases import PhraseEar
 from pipeline.engines.stt.whole_passes import PassResult, WholeUtterance
 from pipeline.errors import EngineError
+from pipeline.messages import has_words
 
 MIN_SAMPLES = LISTEN_RATE // 10
 """The encoder fails on less than about 70 ms; shorter audio is padded with silence to this."""
@@ -48,7 +49,6 @@ class MoonshineOptions(SttOptions):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The languages it recognises."""
         return (self.language,)
 
 
@@ -107,7 +107,7 @@ class MoonshineRecogniser:
 
 def is_speech(text: str) -> bool:
     """Whether ``text`` has spoken words; for a hum the model writes notes instead."""
-    return text != NO_SPEECH and any(character.isalnum() for character in text)
+    return text != NO_SPEECH and has_words(text)
 
 
 class Moonshine:

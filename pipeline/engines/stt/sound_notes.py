@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from pipeline.messages import has_words
+
 _NOTE = re.compile(
     r"\[[^\]]*\]|\([^)]*\)|（[^）]*）|【[^】]*】|\*[^*]*\*|[♪♫][^♪♫]*[♪♫]?|<\|[^|]*\|>|</?\w+>"
 )
@@ -16,4 +18,4 @@ def without_notes(text: str) -> str:
     """``text``, its accents joined to their letters, without notes about sounds other than speech;
     empty if no word is left."""
     words = " ".join(_NOTE.sub(" ", unicodedata.normalize("NFC", text)).split())
-    return words if any(character.isalnum() for character in words) else ""
+    return words if has_words(words) else ""

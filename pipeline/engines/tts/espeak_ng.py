@@ -18,7 +18,7 @@ from pydantic import Field
 from pipeline.audio import WAV_HEADER_BYTES, Pcm, pcm_from_bytes
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import EngineError
-from pipeline.messages import SpeechRequest
+from pipeline.messages import SpeechRequest, has_words
 from pipeline.work import Cancelled, CancelToken
 
 PROGRAM = "espeak-ng"
@@ -54,7 +54,7 @@ class Espeak:
         selects the voice, unless the request names a voice other than the configured one.
 
         Raises ``EngineError``."""
-        if not speakable(request.text):
+        if not has_words(request.text):
             return
         with self._start(self._voice(request.voice, request.language), request.speed) as program:
             assert program.stdin
@@ -106,11 +106,6 @@ def by_language(voices: Sequence[str]) -> dict[str, str]:
 def _plainness(voice: str) -> tuple[int, bool, str]:
     base, _, rest = voice.partition("-")
     return len(voice), rest != base, voice
-
-
-def speakable(text: str) -> bool:
-    """Whether ``text`` has a letter or digit; other text would be read as "asterisk" or "emoji"."""
-    return any(character.isalnum() for character in text)
 
 
 def without_phoneme_blocks(text: str) -> str:

@@ -28,7 +28,7 @@ from pipeline.engines.registry import Kind, UrlEngineSpec
 from pipeline.engines.stages import LanguageChoice
 from pipeline.engines.tts.speech_reader import NotPlayable, SpeechReader
 from pipeline.errors import EngineError, Rejection
-from pipeline.messages import SpeechRequest
+from pipeline.messages import SpeechRequest, has_words
 from pipeline.work import Priority, Work
 
 log = logging.getLogger("reachy_voice.tts")
@@ -86,7 +86,7 @@ class UrlTts(UrlEngine):
         request; the server draws new random numbers by itself.
 
         Raises ``EngineError``, ``Cancelled``."""
-        if not any(character.isalnum() for character in request.text):
+        if not has_words(request.text):
             return
         likely = self._format or "pcm"
         refusal: EngineError | None = None

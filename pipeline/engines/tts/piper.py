@@ -22,11 +22,11 @@ from pydantic import Field
 from pipeline.audio import Pcm, Resampler, from_float
 from pipeline.engines.onnx import model_file, open_session, unreadable
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
-from pipeline.engines.tts.espeak_ng import speakable, without_phoneme_blocks
+from pipeline.engines.tts.espeak_ng import without_phoneme_blocks
 from pipeline.engines.tts.onnx_parts import CannotCut, cut
 from pipeline.engines.tts.vits import Samples, Vocoder, limited
 from pipeline.errors import ConfigError, WeightsError
-from pipeline.messages import SpeechRequest
+from pipeline.messages import SpeechRequest, has_words
 from pipeline.work import NEVER, Cancelled, CancelToken
 
 _WARM_UP = "Hello there!"
@@ -70,7 +70,7 @@ class Piper:
         that does. Text without letters or digits is silent. Takes differ by themselves, as the
         network draws new noise each time.
         """
-        if not speakable(request.text):
+        if not has_words(request.text):
             return
         speaker = self._voice(self._choose(request.voice, request.language))
         for phonemes in speaker.phonemize(without_phoneme_blocks(request.text)):

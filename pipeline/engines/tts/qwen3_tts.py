@@ -22,7 +22,6 @@ from pipeline.engines.contract import NotSpeech
 from pipeline.engines.onnx import model_file, unreadable
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.engines.torch_place import place
-from pipeline.engines.tts.espeak_ng import speakable
 from pipeline.engines.tts.qwen3_codes import (
     LANGUAGES,
     RATE,
@@ -32,7 +31,7 @@ from pipeline.engines.tts.qwen3_codes import (
     without_controls,
 )
 from pipeline.errors import ConfigError, WeightsError
-from pipeline.messages import SpeechRequest
+from pipeline.messages import SpeechRequest, has_words
 from pipeline.work import NEVER, CancelToken
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class Qwen3Tts:
         has only one pace, so the speed has no effect. Each take draws other random numbers.
         """
         text = without_controls(request.text)
-        if not speakable(text):
+        if not has_words(text):
             return
         if request.speed != 1.0 and not self._warned_of_speed:
             self._warned_of_speed = True
