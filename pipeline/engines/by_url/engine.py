@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from pipeline.engines.by_url.endpoint import LOADING_S, Endpoint
+from pipeline.engines.by_url.endpoint import ASLEEP_S, LOADING_S, Endpoint
 from pipeline.engines.by_url.failures import (
     EngineAddress,
     Misconfiguration,
@@ -41,8 +41,6 @@ UNUSED_S = 30.0
 ASKS_TO_WAIT = "asks to wait"
 """Prefix of ``problem`` while requests only have to wait, such as for the server to load its model:
 clients can still connect."""
-KEEP_WARM_S = 240.0
-"""Time without a request until ``keep_warm`` makes one: Ollama unloads a model after 5 min."""
 
 
 class UrlEngine:
@@ -60,7 +58,7 @@ class UrlEngine:
         self.place = EngineAddress(kind, options.url, options.key)
         self.endpoint = Endpoint(self.place, options, pool, self._doubt, self._note_loaded)
         self.options = options
-        self._pool = pool
+        self.pool = pool
         self._closing = False
         self._life: asyncio.Timeout | None = None
         self._wake = asyncio.Event()
@@ -98,7 +96,7 @@ class UrlEngine:
             async with asyncio.timeout(0 if self._closing else None) as self._life:
                 await self._until_there()
                 ready()
-                self._pool.on_use.add(self._note_use)
+                self.pool.on_use.add(self._note_use)
                 while True:
                     await self._pause(self._until_next_look_s())
                     if self._probe_is_due():
@@ -109,7 +107,7 @@ class UrlEngine:
                 raise
         finally:
             self._life = None
-            self._pool.on_use.discard(self._note_use)
+            self.pool.on_use.discard(self._note_use)
             self.close()
 
     def close(self) -> None:
@@ -182,7 +180,7 @@ class UrlEngine:
         self._doubtful, before = False, self.server
         try:
             self.server = await probe(
-                self.place, self.options, self._pool, before, just_used=just_used
+                self.place, self.options, self.pool, before, just_used=just_used
             )
             self._unproved |= bool(self.server.missing and not before.missing)
         finally:
@@ -232,7 +230,7 @@ class UrlEngine:
     async def _keep_warm(self) -> None:
         """With ``keep_warm``, make the server use its model if nothing else did lately."""
         idle_s = asyncio.get_running_loop().time() - self.endpoint.last_used
-        if not self.options.keep_warm or self.endpoint.busy or idle_s < KEEP_WARM_S:
+        if not self.options.keep_warm or self.endpoint.busy or idle_s < ASLEEP_S:
             return
         if self.server.family is not OPENAI and not self.problem:
             try:
@@ -265,10 +263,6 @@ class UrlEngine:
 
     # -- when
 
-    def use(self) -> None:
-        """A user is speaking: open connections before they are needed."""
-        self._pool.use()
-
     def _note_use(self) -> None:
         if self._unmet_s() >= USED_S:
             self._wake.set()
@@ -279,7 +273,7 @@ class UrlEngine:
         return asyncio.get_running_loop().time() - met_at
 
     def _until_next_look_s(self) -> float:
-        unused_s = asyncio.get_running_loop().time() - self._pool.used_at
+        unused_s = asyncio.get_running_loop().time() - self.pool.used_at
         return USED_S if unused_s < USED_FOR_S else UNUSED_S
 
     def _probe_is_due(self) -> bool:

@@ -23,7 +23,6 @@ from pipeline.messages import Image, Message, Tool
 _LONG_TOKEN_CHARS = 24
 """Average characters per token that no long text reaches (English: 4 to 5)."""
 _KNOWN_PROMPTS = 8
-_KNOWN_PREFIXES = 16
 _PROBES = ("Hello", "0, 1, 2")
 """Two texts with different first tokens, so that prompts with them share none of their tokens."""
 _BEGINNINGS = (*_PROBES, "", "(", '"', '{"', "[1")
@@ -65,7 +64,7 @@ class Prompts:
         self.calls = CallGrammars(model, self._tool_template.syntax)
         self.thought_end = self._template.thought_end
         """The mark that closes the thought in which every prompt ends; empty if there is none."""
-        self._prefixes = Latest(_KNOWN_PREFIXES)
+        self._prefixes = Latest()
         self._border = self._borders()
         one, other = (self.whole([Message("user", text)], []) for text in _PROBES)
         self._tail = one[len(one) - common_prefix(one[::-1], other[::-1]) :]

@@ -1,4 +1,4 @@
-"""A cache of values used in the last few rounds of work."""
+"""Caches of recently used values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
+_MOST_LATEST = 16
+"""One per session, and others for answers that override the session's prompt or tools."""
 
 
 class Recent:
@@ -17,7 +19,6 @@ class Recent:
         self._values: dict[Hashable, tuple[int, Any]] = {}
 
     def begin(self) -> None:
-        """Begin a new round."""
         self._round += 1
         oldest = self._round - self._rounds
         self._values = {key: value for key, value in self._values.items() if value[0] >= oldest}
@@ -33,16 +34,15 @@ class Recent:
 
 
 class Latest:
-    """Values by key: the ``most`` that were used last."""
+    """Values by key: those that were used last."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._values: dict[Hashable, Any] = {}
 
     def get(self, key: Hashable, make: Callable[[], _T]) -> _T:
         """As in ``Recent``."""
         value: _T = self._values.pop(key) if key in self._values else make()
         self._values[key] = value  # the newest is last
-        if len(self._values) > self._most:
+        if len(self._values) > _MOST_LATEST:
             del self._values[next(iter(self._values))]
         return value

@@ -54,7 +54,7 @@ class UrlStt(UrlEngine):
         await self.transcribe(np.zeros(LISTEN_RATE, np.int16), "", Work(Priority.WARM_UP))
 
     async def open(self, language: str, partials: bool, work: Work) -> UrlUtterance:
-        self.use()
+        self.pool.use()
         interval_ms = self._options.partial_interval_ms if partials else 0
         hint = language if self._options.language_hint else ""
         return UrlUtterance(self, hint, interval_ms * LISTEN_RATE // 1000)

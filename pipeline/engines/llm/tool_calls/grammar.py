@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("reachy_voice.llm")
 
-_REMEMBERED = 16
-"""How many sets of tools are cached: one per session, and others for answers that override it."""
 _JSON = {
     "item_separator": ", ",
     "key_separator": ": ",
@@ -44,7 +42,7 @@ class CallGrammars:
     def __init__(self, model: Model, syntax: Syntax) -> None:
         self.syntax = syntax
         self._vocabulary = Vocabulary(model, syntax.spelled)
-        self._cache = Latest(_REMEMBERED)
+        self._cache = Latest()
 
     def matcher(self, tools: Sequence[Tool], *, bare: bool = False) -> LLMatcher:
         """A matcher for one call of one of ``tools``, from the first letter of its name to the end.
