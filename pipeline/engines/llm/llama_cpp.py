@@ -14,7 +14,7 @@ from pipeline.engines.contract import LlmSession
 from pipeline.engines.llm.kv_cache import KvCache
 from pipeline.engines.llm.llama_api import library
 from pipeline.engines.llm.llama_context import ContextShape, LlamaContext
-from pipeline.engines.llm.llama_files import companion_path, model_path
+from pipeline.engines.llm.llama_files import model_path, projector_path
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.llama_options import KvType, LlamaCppOptions
 from pipeline.engines.llm.llama_session import LlamaSession, prompt_limit
@@ -57,8 +57,7 @@ class LlamaCpp:
 def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
     """Load the model and warm it up. Raises ``WeightsError``, ``EngineError``."""
     path = model_path(options, weights)
-    if options.mmproj:
-        companion_path("mmproj", options.mmproj, weights)  # before anything large is loaded
+    projector = projector_path(options.mmproj, weights) if options.mmproj else None
     if options.gpu_layers and not library().llama_supports_gpu_offload():
         log.warning(
             "llm.gpu_layers is %s, but this llama.cpp finds no GPU, or was built without GPUs: "
@@ -77,7 +76,7 @@ def build(options: LlamaCppOptions, weights: Path | None) -> LlamaCpp:
         )
     context = LlamaContext(model, shape)
     cache = KvCache(context, options.sequences)
-    vision = _vision(options, options.mmproj, weights, model, shape) if options.mmproj else None
+    vision = _vision(options, projector, model, shape) if projector else None
     most_tokens = prompt_limit(context.tokens)
     prompts = Prompts(model, options.template_arguments, most_tokens, vision, options.examples)
     store = _store(options, model, shape)
@@ -108,11 +107,11 @@ def _shape(options: LlamaCppOptions, model: Model) -> ContextShape:
 
 
 def _vision(
-    options: LlamaCppOptions, name: str, weights: Path | None, model: Model, shape: ContextShape
+    options: LlamaCppOptions, path: Path, model: Model, shape: ContextShape
 ) -> VisionProjector:
     """Raises ``WeightsError``, ``EngineError``."""
     return VisionProjector(
-        companion_path("mmproj", name, weights),
+        path,
         model,
         threads=shape.threads,
         on_gpu=options.gpu_layers != 0,

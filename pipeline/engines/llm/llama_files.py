@@ -7,9 +7,6 @@ from pathlib import Path
 from pipeline.engines.llm.llama_options import LlamaCppOptions
 from pipeline.errors import WeightsError
 
-_PROJECTOR = "mmproj"
-"""Name prefix of the files that let a model see pictures (llama.cpp's convention)."""
-
 
 def model_path(options: LlamaCppOptions, weights: Path | None) -> Path:
     """The language model's file, or its first part. Raises ``WeightsError``."""
@@ -19,7 +16,7 @@ def model_path(options: LlamaCppOptions, weights: Path | None) -> Path:
     if options.model_file:
         paths = [path for path in paths if path.name == options.model_file]
     else:
-        paths = [path for path in paths if not _is_other(path.name, options)]
+        paths = [path for path in paths if not _is_projector(path.name, options)]
     if not paths:
         pattern = options.model_file or "*.gguf"
         raise WeightsError(
@@ -37,17 +34,18 @@ def model_path(options: LlamaCppOptions, weights: Path | None) -> Path:
     return paths[0]
 
 
-def companion_path(option: str, name: str, weights: Path | None) -> Path:
-    """Path of the additional GGUF ``name`` given by llm.``option``. Raises ``WeightsError``."""
+def projector_path(name: str, weights: Path | None) -> Path:
+    """Path of the file that llm.mmproj names. Raises ``WeightsError``."""
     path = Path(name) if Path(name).is_absolute() or weights is None else weights / name
     if path.is_absolute() and path.is_file():
         return path
     raise WeightsError(
-        f"The file of llm.{option} is missing",
+        "The file of llm.mmproj is missing",
         why=f"there is no {path}",
-        fix=f"Run: reachy-voice models pull, or set llm.{option} to the path of a GGUF, or to null",
+        fix="Run: reachy-voice models pull, or set llm.mmproj to the path of a GGUF, or to null",
     )
 
 
-def _is_other(name: str, options: LlamaCppOptions) -> bool:
-    return name == options.mmproj or name.startswith(_PROJECTOR)
+def _is_projector(name: str, options: LlamaCppOptions) -> bool:
+    """Whether the file lets a model see pictures (llama.cpp's name for such a file is mmproj)."""
+    return name == options.mmproj or name.startswith("mmproj")
