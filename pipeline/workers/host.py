@@ -77,8 +77,6 @@ Request = Submit | Cancel | Promote | Credit | Drop
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item of a stream."""
-
     job: int
     value: Any
 

@@ -49,15 +49,11 @@ class ThreadWorker(Worker):
         spec: EngineSpec,
         options: EngineOptions,
         weights: Path | None,
-        hang_timeout_s: float = tuning.LONGEST_THREAD_STEP_S,
-        stop_timeout_s: float = tuning.STOP_TIMEOUT_S,
         ran: Trials | None = None,
     ) -> None:
         super().__init__(spec, options, weights)
         self._ran = ran
         self._trial: ProcessWorker | None = None
-        self._hang_timeout_s = hang_timeout_s
-        self._stop_timeout_s = stop_timeout_s
         self._host: EngineHost | None = None
         self._built: asyncio.Future[None] | None = None
         self._closed = asyncio.Event()
@@ -160,7 +156,7 @@ class ThreadWorker(Worker):
                 async with asyncio.timeout(tuning.QUIET_S):
                     await self._closed.wait()
             began = self._host.step_began if self._host else None
-            hangs = began is not None and time.monotonic() - began > self._hang_timeout_s
+            hangs = began is not None and time.monotonic() - began > tuning.LONGEST_THREAD_STEP_S
             if hangs and self.problem is None:
                 self._give_up()
 
@@ -180,7 +176,7 @@ class ThreadWorker(Worker):
     async def _end(self, thread: threading.Thread) -> None:
         # An engine that is still being built has nothing to finish.
         if self._host:
-            await asyncio.to_thread(thread.join, self._stop_timeout_s)
+            await asyncio.to_thread(thread.join, tuning.STOP_TIMEOUT_S)
             if thread.is_alive():
                 log.error("the %s engine does not end; leaving its thread running", self.name)
         if thread.is_alive():

@@ -72,23 +72,8 @@ def encode(message: object) -> bytes:
 class ProcessWorker(Worker):
     """Runs the engine in a child, and starts a new one when it dies or hangs."""
 
-    def __init__(
-        self,
-        spec: EngineSpec,
-        options: EngineOptions,
-        weights: Path | None,
-        start_quiet_s: float = tuning.START_QUIET_S,
-        hang_timeout_s: float | None = None,
-        stop_timeout_s: float = tuning.STOP_TIMEOUT_S,
-        answer_s: float = tuning.ANSWER_S,
-    ) -> None:
-        """``hang_timeout_s``: limit for one step, by default the spec's. Others: see ``tuning``."""
+    def __init__(self, spec: EngineSpec, options: EngineOptions, weights: Path | None) -> None:
         super().__init__(spec, options, weights)
-        self._start_quiet_s = start_quiet_s
-        own_s = spec.longest_step_s or tuning.LONGEST_STEP_S[spec.kind]
-        self._hang_timeout_s = own_s if hang_timeout_s is None else hang_timeout_s
-        self._stop_timeout_s = stop_timeout_s
-        self._answer_s = answer_s
         self._child: Process | None = None
         self._heard_at = 0.0
         """When the last message from the child arrived, in loop time."""
@@ -218,9 +203,8 @@ class ProcessWorker(Worker):
 
     async def _serve(self, child: Process, ready: Callable[[], None], began: float) -> None:
         assert child.stdin
-        build = Build(
-            self._spec, self._options, self._weights, self._hang_timeout_s, self._stop_timeout_s
-        )
+        longest_s = self._spec.longest_step_s or tuning.LONGEST_STEP_S[self._spec.kind]
+        build = Build(self._spec, self._options, self._weights, longest_s, tuning.STOP_TIMEOUT_S)
         try:
             message = encode(build)
         except Exception as problem:  # pickle raises many kinds
@@ -253,8 +237,8 @@ class ProcessWorker(Worker):
             if not self._jobs or asked_at - self._heard_at < tuning.QUIET_S:
                 continue
             self.post(Ping())
-            await asyncio.sleep(self._answer_s)
-            late_s = loop.time() - asked_at - self._answer_s
+            await asyncio.sleep(tuning.ANSWER_S)
+            late_s = loop.time() - asked_at - tuning.ANSWER_S
             if self._jobs and self._heard_at < asked_at and late_s < tuning.OWN_DELAY_S:
                 self._why = "its process hung and was killed"
                 _kill(child)
@@ -266,7 +250,7 @@ class ProcessWorker(Worker):
         message = asyncio.create_task(self._read())
         before = (0.0, 0.0, 0.0)
         try:
-            while not (await asyncio.wait({message}, timeout=self._start_quiet_s))[0]:
+            while not (await asyncio.wait({message}, timeout=tuning.START_QUIET_S))[0]:
                 usage = await asyncio.to_thread(_usage, child.pid)
                 self._check_start(asyncio.get_running_loop().time() - began, before, usage)
                 before = usage
@@ -284,8 +268,8 @@ class ProcessWorker(Worker):
         what = f"The {self.name} engine did not start within {seconds:.0f} s"
         if seconds >= tuning.START_S:
             raise EngineCrashed(what)
-        if not _gets_on(before, usage, self._start_quiet_s):
-            raise EngineCrashed(what, why=f"its process did nothing for {self._start_quiet_s:g} s")
+        if not _gets_on(before, usage, tuning.START_QUIET_S):
+            raise EngineCrashed(what, why=f"its process did nothing for {tuning.START_QUIET_S:g} s")
         log.info("the %s engine is still starting, after %.0f s", self.name, seconds)
 
     async def _read(self) -> Any:
@@ -305,7 +289,7 @@ class ProcessWorker(Worker):
         assert child.stdin
         child.stdin.close()
         # A child that is still building its engine reads nothing, and has nothing to finish.
-        patience_s = 0.0 if self._ready_at is None else self._stop_timeout_s
+        patience_s = 0.0 if self._ready_at is None else tuning.STOP_TIMEOUT_S
         try:
             async with asyncio.timeout(patience_s):
                 # Read the rest, so that a child in the middle of an answer can end.

@@ -15,11 +15,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
+
 from pipeline.engines.contract import Warmed
 from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.errors import WeightsError
 from pipeline.messages import Usage
 from pipeline.work import Cancelled, CancelToken
+from pipeline.workers import tuning
 from pipeline.workers.worker import Worker
 
 W = TypeVar("W", bound=Worker)
@@ -210,9 +213,12 @@ async def running(worker: Worker) -> AsyncIterator[asyncio.Queue[None]]:
 
 @asynccontextmanager
 async def toy(
-    placed: type[W], kind: Kind = Kind.TTS, **limits: float
+    placed: type[W], kind: Kind = Kind.TTS, builder: Any = build, **limits: Any
 ) -> AsyncIterator[tuple[W, asyncio.Queue[None]]]:
-    """A running worker with a toy engine."""
-    worker = placed(spec(kind=kind), Options(), None, **limits)
-    async with running(worker) as ready:
-        yield worker, ready
+    """A running worker with a toy engine. ``limits``: constants of ``tuning`` in the meantime."""
+    worker = placed(spec(builder, kind), Options(), None)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in limits.items():
+            patch.setattr(tuning, name, value)
+        async with running(worker) as ready:
+            yield worker, ready

@@ -52,7 +52,7 @@ def freed() -> Iterator[None]:
 
 
 async def test_a_stuck_thread_is_abandoned(caplog: pytest.LogCaptureFixture) -> None:
-    async with toy(ThreadWorker, stop_timeout_s=0.1) as (worker, _):
+    async with toy(ThreadWorker, STOP_TIMEOUT_S=0.1) as (worker, _):
         stream = worker.engine.stream(ToyEngine.block, Work())
         assert await anext(stream) == "busy"
         await asyncio.to_thread(BUSY.wait)
@@ -63,7 +63,7 @@ async def test_a_stuck_thread_is_abandoned(caplog: pytest.LogCaptureFixture) -> 
 
 
 async def test_a_child_in_a_long_step_does_not_delay_shutdown() -> None:
-    async with toy(ProcessWorker, stop_timeout_s=0.1) as (worker, _):
+    async with toy(ProcessWorker, STOP_TIMEOUT_S=0.1) as (worker, _):
         pid = worker.pid
         assert pid
         async with aclosing(worker.engine.stream(ToyEngine.block, Work())) as stream:
@@ -74,7 +74,8 @@ async def test_a_child_in_a_long_step_does_not_delay_shutdown() -> None:
         os.kill(pid, 0)
 
 
-async def test_a_building_child_does_not_delay_shutdown() -> None:
+async def test_a_building_child_does_not_delay_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "STOP_TIMEOUT_S", 60.0)
     started = asyncio.Event()
 
     class Starting(ProcessWorker):
@@ -82,7 +83,7 @@ async def test_a_building_child_does_not_delay_shutdown() -> None:
             started.set()
             await super()._await_built(child, began)
 
-    worker = Starting(spec(build_for_ever), Options(), None, stop_timeout_s=60)
+    worker = Starting(spec(build_for_ever), Options(), None)
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
         group.create_task(worker.run(lambda: None))
         await started.wait()

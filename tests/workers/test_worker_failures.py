@@ -58,9 +58,8 @@ def send(worker: ProcessWorker, number: signal.Signals) -> None:
 
 
 @pytest.mark.parametrize("method", ["stopped", "hold_the_interpreter"])
-async def test_a_silent_child_is_replaced(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "QUIET_S", 0.05)
-    async with toy(ProcessWorker, answer_s=1.0) as (worker, ready):
+async def test_a_silent_child_is_replaced(method: str) -> None:
+    async with toy(ProcessWorker, QUIET_S=0.05, ANSWER_S=1.0) as (worker, ready):
         before = worker.pid
         if method == "stopped":
             send(worker, signal.SIGSTOP)
@@ -78,8 +77,7 @@ async def test_a_silent_child_is_replaced(method: str, monkeypatch: pytest.Monke
         assert await worker.engine.call(ToyEngine.pid, Work()) == worker.pid
 
 
-async def test_a_child_that_is_busy_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "QUIET_S", 0.01)
+async def test_a_child_is_pinged_while_it_is_busy_only() -> None:
     asked = asyncio.Queue[None]()
 
     class Noted(ProcessWorker):
@@ -88,8 +86,10 @@ async def test_a_child_that_is_busy_answers(monkeypatch: pytest.MonkeyPatch) -> 
             if isinstance(request, process_worker.Ping):
                 asked.put_nowait(None)
 
-    worker = Noted(spec(), Options(), None, stop_timeout_s=0.1, answer_s=2.0)
-    async with running(worker) as ready:
+    limits = {"QUIET_S": 0.01, "ANSWER_S": 2.0, "STOP_TIMEOUT_S": 0.1}
+    async with toy(Noted, **limits) as (worker, ready):
+        await asyncio.sleep(0.1)
+        assert asked.empty()
         stream = worker.engine.stream(ToyEngine.block, Work())
         assert await anext(stream) == "busy"
         for _ in range(2):
@@ -99,21 +99,7 @@ async def test_a_child_that_is_busy_answers(monkeypatch: pytest.MonkeyPatch) -> 
         await stream.aclose()
 
 
-async def test_an_idle_child_is_not_pinged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "QUIET_S", 0.01)
-    async with toy(ProcessWorker, answer_s=1.0) as (worker, ready):
-        send(worker, signal.SIGSTOP)
-        await asyncio.sleep(1.3)
-        send(worker, signal.SIGCONT)
-        assert await worker.engine.call(ToyEngine.pid, Work()) == worker.pid
-        assert ready.empty()
-
-
-async def test_a_child_is_pinged_again_after_the_machine_slept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(tuning, "QUIET_S", 0.05)
-    monkeypatch.setattr(tuning, "OWN_DELAY_S", 0.2)
+async def test_a_child_is_pinged_again_after_the_machine_slept() -> None:
     again = asyncio.Event()
 
     class Sleepy(ProcessWorker):
@@ -132,8 +118,8 @@ async def test_a_child_is_pinged_again_after_the_machine_slept(
                 else:
                     again.set()
 
-    worker = Sleepy(spec(), Options(), None, stop_timeout_s=0.1, answer_s=0.1)
-    async with running(worker) as ready:
+    limits = {"QUIET_S": 0.05, "OWN_DELAY_S": 0.2, "ANSWER_S": 0.1, "STOP_TIMEOUT_S": 0.1}
+    async with toy(Sleepy, **limits) as (worker, ready):
         stream = worker.engine.stream(ToyEngine.block, Work())
         assert await anext(stream) == "busy"
         async with asyncio.timeout(10):
@@ -143,10 +129,9 @@ async def test_a_child_is_pinged_again_after_the_machine_slept(
 
 
 async def test_a_thread_that_hangs_fails_its_work_and_may_come_back(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(tuning, "QUIET_S", 0.05)
-    async with toy(ThreadWorker, hang_timeout_s=0.1) as (worker, _):
+    async with toy(ThreadWorker, QUIET_S=0.05, LONGEST_THREAD_STEP_S=0.1) as (worker, _):
         for _ in range(2):  # the second fails at once
             with pytest.raises(EngineCrashed, match="hangs"):
                 await worker.engine.call(ToyEngine.wait, Work())
@@ -168,7 +153,7 @@ async def test_a_thread_whose_host_fails_ends_its_worker(monkeypatch: pytest.Mon
 
 
 async def test_a_step_that_takes_too_long_ends_the_child() -> None:
-    async with toy(ProcessWorker, hang_timeout_s=0.2) as (worker, ready):
+    async with toy(ProcessWorker, LONGEST_STEP_S={Kind.TTS: 0.2}) as (worker, ready):
         with pytest.raises(EngineCrashed):
             await worker.engine.call(ToyEngine.wait, Work())
         await ready.get()
@@ -289,12 +274,20 @@ async def test_programs_started_by_a_child_end_with_it(end: str, tmp_path: Path)
 # --- starting ----------------------------------------------------------------------------------
 
 
-async def test_a_start_without_progress_is_given_up() -> None:
-    worker = ProcessWorker(
-        spec(build_for_ever), Options(), None, start_quiet_s=0.5, stop_timeout_s=0.1
-    )
-    with pytest.raises(EngineError, match=r"tts toy engine did not start within .* did nothing"):
-        await worker.run(lambda: None)
+@pytest.mark.parametrize(
+    ("builder", "limits", "why"),
+    [
+        (build_for_ever, {"START_QUIET_S": 0.5}, r"within .* did nothing"),
+        (build_busily, {"START_QUIET_S": 0.25, "START_S": 0.5}, r"within \d s$"),
+    ],
+)
+async def test_a_start_without_progress_or_end_is_given_up(
+    builder: Any, limits: dict[str, float], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in limits.items():
+        monkeypatch.setattr(tuning, name, value)
+    with pytest.raises(EngineError, match=f"tts toy engine did not start {why}"):
+        await ProcessWorker(spec(builder), Options(), None).run(lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -313,16 +306,8 @@ def test_progress_of_a_start(before: process_worker.Usage, gets_on: bool) -> Non
 
 async def test_a_start_with_progress_may_take_long(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    worker = ProcessWorker(spec(build_busily), Options(), None, start_quiet_s=0.25)
-    async with running(worker):
+    async with toy(ProcessWorker, builder=build_busily, START_QUIET_S=0.25):
         assert "still starting" in caplog.text
-
-
-async def test_a_start_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "START_S", 0.5)
-    worker = ProcessWorker(spec(build_busily), Options(), None, start_quiet_s=0.25)
-    with pytest.raises(EngineError, match=r"tts toy engine did not start within \d s$"):
-        await worker.run(lambda: None)
 
 
 async def test_a_slow_start_names_what_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
