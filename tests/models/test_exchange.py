@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from app.models.engine_set import EXCHANGED
 from app.models.gpu import find_gpus, free_memory_mb
 from app.models.memory_room import has_room
 from app.models.weights import WeightsCache
+from app.server import live_settings
 from app.server.control import NotRunning, ask, socket_path
 from app.server.discovery import PATH
 from app.server.exchange import Exchange
@@ -39,6 +41,7 @@ from tests.support.watched_log import WatchedLog, watched_log
 
 pytestmark = pytest.mark.engines
 
+Start = Callable[..., AbstractAsyncContextManager["Running"]]
 DONE = "response.done"
 HEARD_OUT_S = 0.8
 """Pause after an answer that was played."""
@@ -66,6 +69,7 @@ class Running:
 @pytest.fixture
 def settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     install(monkeypatch)
+    monkeypatch.setattr(live_settings, "STEP_MS", 100)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     path = tmp_path / "my.yaml"
     engines = "\n".join(f"{kind}: {{engine: small}}" for kind in Kind)
@@ -95,6 +99,12 @@ async def running(
     updates = UpdateFollower(assistant, exchange, **follows)
     async with listening(assistant, live=live, updates=updates) as port:
         yield Running(f"ws://127.0.0.1:{port}{PATH}", port, assistant, live)
+
+
+@pytest.fixture
+def start(settings_file: Path, cache: WeightsCache) -> Start:
+    """Starts a server with these settings."""
+    return partial(running, settings_file, cache)
 
 
 def speech() -> Pcm:
@@ -149,10 +159,8 @@ def test_the_owner_is_told_of_a_slow_voice(
     assert notes_of(assistant.stages) == notes
 
 
-async def test_each_engine_is_replaced_without_a_disconnection(
-    settings_file: Path, cache: WeightsCache
-) -> None:
-    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+async def test_each_engine_is_replaced_without_a_disconnection(start: Start) -> None:
+    async with start() as server, robot_app(server.url) as app:
         heard, said, levels = await turn(app, 1)
         assert (heard, levels) == ("one", {1000})
         assert said.startswith("This is one.")
@@ -171,10 +179,8 @@ async def test_each_engine_is_replaced_without_a_disconnection(
         assert not app.errors
 
 
-async def test_the_old_engine_is_closed_when_nothing_uses_it(
-    settings_file: Path, cache: WeightsCache
-) -> None:
-    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+async def test_the_old_engine_is_closed_when_nothing_uses_it(start: Start) -> None:
+    async with start() as server, robot_app(server.url) as app:
         old, life = server.assistant.engines[Kind.TTS], server.assistant.engines.life(Kind.TTS)
         app.hears(speech())
         await app.event(DELTA)
@@ -187,13 +193,8 @@ async def test_the_old_engine_is_closed_when_nothing_uses_it(
         assert (await turn(app, 2))[2] == {2000}
 
 
-async def test_without_room_a_notice_is_said_and_turns_wait(
-    settings_file: Path, cache: WeightsCache
-) -> None:
-    async with (
-        running(settings_file, cache, room=False) as server,
-        robot_app(server.url) as app,
-    ):
+async def test_without_room_a_notice_is_said_and_turns_wait(start: Start) -> None:
+    async with start(room=False) as server, robot_app(server.url) as app:
         await turn(app, 1)
         using = asyncio.create_task(server.use("tts.level=2000"))
         notice = await app.event(DONE, 2)
@@ -204,8 +205,8 @@ async def test_without_room_a_notice_is_said_and_turns_wait(
         assert (await turn(app, 3))[2] == {2000}
 
 
-async def test_a_failed_load_keeps_the_old_engine(settings_file: Path, cache: WeightsCache) -> None:
-    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+async def test_a_failed_load_keeps_the_old_engine(start: Start) -> None:
+    async with start() as server, robot_app(server.url) as app:
         for unload_first in (False, True):
             with pytest.raises(EngineError, match="no legs"):
                 await server.use("tts={engine: small, fails: true}", unload_first=unload_first)
@@ -226,9 +227,9 @@ async def test_a_failed_load_keeps_the_old_engine(settings_file: Path, cache: We
 
 
 async def test_an_engine_can_be_replaced_after_none_was_left(
-    settings_file: Path, cache: WeightsCache, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+    async with start() as server, robot_app(server.url) as app:
         await turn(app, 1)
         real = server.assistant.engines.build
 
@@ -247,9 +248,9 @@ async def test_an_engine_can_be_replaced_after_none_was_left(
 
 
 async def test_editing_the_file_replaces_the_changed_engines(
-    settings_file: Path, cache: WeightsCache, logged: WatchedLog
+    start: Start, settings_file: Path, logged: WatchedLog
 ) -> None:
-    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+    async with start() as server, robot_app(server.url) as app:
         await turn(app, 1)
         await server.use("tts.level=500")
         await logged.until("in place")
@@ -298,13 +299,13 @@ async def test_a_file_that_comes_goes_and_comes_back_is_followed(
             assert server.assistant.settings.tts.level == 1000  # type: ignore[attr-defined]
 
 
-async def test_a_command_asks_the_running_server(settings_file: Path, cache: WeightsCache) -> None:
+async def test_a_command_asks_the_running_server(start: Start) -> None:
     def use(port: int, *assignments: str) -> list[str]:
         steps: list[str] = []
         ask(socket_path(port, os.environ), {"assignments": assignments}, steps.append)
         return steps
 
-    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+    async with start() as server, robot_app(server.url) as app:
         steps = await asyncio.to_thread(use, server.port, "tts.level=2000")
         assert [step.partition(" ")[0] for step in steps] == ["loading", "small"]
         assert (await turn(app, 1))[2] == {2000}
@@ -323,11 +324,9 @@ async def test_a_command_asks_the_running_server(settings_file: Path, cache: Wei
     assert not await asyncio.to_thread(path.exists)
 
 
-async def test_a_client_that_connects_during_a_swap_is_answered_afterwards(
-    settings_file: Path, cache: WeightsCache
-) -> None:
+async def test_a_client_that_connects_during_a_swap_is_answered_afterwards(start: Start) -> None:
     GATE.clear()
-    async with running(settings_file, cache) as server:
+    async with start() as server:
         using = asyncio.create_task(
             server.use("tts={engine: small, level: 2000, waits: true}", unload_first=True)
         )
@@ -341,10 +340,8 @@ async def test_a_client_that_connects_during_a_swap_is_answered_afterwards(
         await using
 
 
-async def test_text_only_and_disconnected_clients_get_no_spoken_notice(
-    settings_file: Path, cache: WeightsCache
-) -> None:
-    async with running(settings_file, cache, room=False) as server:
+async def test_text_only_and_disconnected_clients_get_no_spoken_notice(start: Start) -> None:
+    async with start(room=False) as server:
         async with robot_app(server.url) as app:
             await turn(app, 1)
         async with robot_app(server.url) as app:
@@ -355,8 +352,8 @@ async def test_text_only_and_disconnected_clients_get_no_spoken_notice(
         assert server.assistant.readiness() == dict.fromkeys(map(str, CORE))
 
 
-async def test_a_vad_is_never_taken_away(settings_file: Path, cache: WeightsCache) -> None:
-    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+async def test_a_vad_is_never_taken_away(start: Start) -> None:
+    async with start() as server, robot_app(server.url) as app:
         for number in range(5):
             await server.use(f"vad.level={number}", unload_first=True)
             assert "beside" in server.steps[0]
@@ -365,13 +362,13 @@ async def test_a_vad_is_never_taken_away(settings_file: Path, cache: WeightsCach
 
 
 async def test_neither_requests_nor_file_errors_end_the_server(
-    settings_file: Path, cache: WeightsCache, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def used_up(*_: object, **__: object) -> None:
         raise RuntimeError("no inotify instances are left")
 
     monkeypatch.setattr("watchfiles.main.RustNotify", used_up)
-    async with running(settings_file, cache) as server, robot_app(server.url) as app:
+    async with start() as server, robot_app(server.url) as app:
         path = await asyncio.to_thread(socket_path, server.port, os.environ)
         for request in (b"nonsense", b"[" * 60_000):
             reader, writer = await asyncio.open_unix_connection(path)
@@ -382,9 +379,9 @@ async def test_neither_requests_nor_file_errors_end_the_server(
 
 
 async def test_one_failing_section_does_not_block_the_others(
-    settings_file: Path, cache: WeightsCache, logged: WatchedLog
+    start: Start, settings_file: Path, logged: WatchedLog
 ) -> None:
-    async with running(settings_file, cache) as server:
+    async with start() as server:
         text = await asyncio.to_thread(settings_file.read_text)
         failing = text.replace("stt: {engine: small}", "stt: {engine: small, fails: true}")
         both = failing.replace("tts: {engine: small}", "tts: {engine: small, level: 2000}")
