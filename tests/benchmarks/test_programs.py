@@ -22,11 +22,12 @@ from benchmarks.interruptions.heard_history import HOWS, AlignedTts, How, Interr
 from benchmarks.interruptions.heard_history import play as interrupted
 from benchmarks.picture import Caption, Dialogue, draw
 from benchmarks.turns import score
-from pipeline.engines.contract import EndOfTurn, TextDelta
+from pipeline.engines.contract import EndOfTurn
 from pipeline.engines.llm.llama_cpp import LlamaCppOptions, build
 from pipeline.messages import LlmRequest, Message, Sampling
 from pipeline.work import NEVER
 from tests.benchmarks.level_ears import LevelEars, scene
+from tests.support.deltas import text_of
 from tests.support.tiny_parakeet import needs_nemo
 from tests.support.tiny_qwen import needs_qwen
 
@@ -141,7 +142,7 @@ def test_gpu_language_model(tmp_path: Path) -> None:
     question, sampling = [Message("user", "Who are you?")], Sampling(max_tokens=40)
     request = LlmRequest(question, sampling=sampling)
     steps = list(build(options, None).open().reply(request, NEVER))
-    assert "".join(step.text for step in steps if isinstance(step, TextDelta)) == REPLY
+    assert text_of(steps) == REPLY
     [end] = [step for step in steps if isinstance(step, EndOfTurn)]
     assert end.probability > 0.9
 

@@ -22,7 +22,7 @@ from app.server.serving import local_server
 from app.settings.load import load_settings
 from benchmarks.wer import word_errors
 from pipeline.audio import LISTEN_RATE
-from pipeline.engines.contract import Delta, Finished, TextDelta
+from pipeline.engines.contract import Finished
 from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.messages import LlmRequest, Message, Sampling
@@ -30,6 +30,7 @@ from pipeline.work import Work
 from tests.clients.robot_app import COMPLETED, DELTA, STARTED, robot_app
 from tests.engines.by_url.test_url_templates import TALKS
 from tests.server.test_url_turn import TOOL, talking
+from tests.support.deltas import text_of
 from tests.support.places import DATA
 from tests.support.protocol_client import text_item
 from tests.support.real_servers import (
@@ -83,10 +84,6 @@ async def served(
     assistant = await asyncio.to_thread(Assistant, loaded.settings, cache)
     async with local_server(assistant) as url:
         yield url
-
-
-def words(deltas: list[Delta]) -> str:
-    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
 async def test_the_documentation_names_the_tested_version() -> None:
@@ -364,11 +361,11 @@ async def test_thoughts_are_not_spoken(cache: WeightsCache, tmp_path: Path, form
             assert MARK in raw.text
         async with running(Kind.LLM, CHAT, brain.url, extra=thinks) as engine:
             spoken = await answer(engine, sampling=STEADY)
-            assert words(spoken).strip()
-            assert "Xyzzy" not in words(spoken)
-            assert "think>" not in words(spoken)
+            assert text_of(spoken).strip()
+            assert "Xyzzy" not in text_of(spoken)
+            assert "think>" not in text_of(spoken)
         async with running(Kind.LLM, CHAT, brain.url) as engine:
-            assert words(await answer(engine, sampling=STEADY)).strip()
+            assert text_of(await answer(engine, sampling=STEADY)).strip()
 
 
 async def test_an_error_in_mid_stream(cache: WeightsCache) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -24,8 +24,12 @@ from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.sampler import Sampler
 from pipeline.engines.llm.tool_calls.schema_check import fits
 from pipeline.messages import LlmRequest, Message, Sampling, Tool, ToolChoice, Usage
+from tests.support.deltas import text_of
 from tests.support.recordings import Token
 from tests.support.robot_tools import robot_tools
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
 MODEL = "smollm2-135m-instruct"
 SYSTEM = Message("system", "You are a helpful robot. Answer in one short sentence.")
@@ -80,7 +84,7 @@ def begin(steps: Iterator[Delta | None]) -> None:
 def joined(items: Sequence[Delta | None]) -> tuple[str, Finished]:
     *others, end = told(items)
     assert isinstance(end, Finished)
-    return "".join(item.text for item in others if isinstance(item, TextDelta)), end
+    return text_of(others), end
 
 
 def check(call: object, tools: Sequence[Tool] = SHORT_TOOLS) -> None:
@@ -90,8 +94,21 @@ def check(call: object, tools: Sequence[Tool] = SHORT_TOOLS) -> None:
     assert fits(json.loads(call.arguments), tool.parameters)
 
 
-def calls(items: Sequence[Delta | None]) -> list[ToolCall]:
-    return [item for item in items if isinstance(item, ToolCall)]
+def random_text(model: Model, grammar: LLMatcher, quotes: Sequence[str], seed: int) -> str:
+    """Random text that ``grammar`` allows, soon steered to an end. ``quotes``: what ends a text."""
+    ends = [t for text in (*quotes, "}", "]", ",") for t in model.tokenize(text, special=False)]
+    sampler = Sampler(model, Sampling(seed=seed, temperature=1))
+    sampler.bind(grammar)
+    chance, data = np.random.default_rng(seed), b""
+    for step in range(400):
+        logits = chance.normal(size=model.vocab_tokens).astype(np.float32)
+        logits[ends] += 7
+        token = sampler.sample(logits, preferred_tokens=ends if step > 60 else ())
+        assert token is not None
+        if model.ends(token):
+            break
+        data += model.piece(token) or model.piece(token, special=True)
+    return data.decode()
 
 
 def nudge(patch: pytest.MonkeyPatch, model: Model, *wishes: str) -> None:

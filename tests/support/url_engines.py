@@ -57,6 +57,13 @@ async def running(kind: Kind, name: str, url: str, **options: Any) -> AsyncItera
 
 
 @asynccontextmanager
+async def chat_with(far: FarServer, **options: Any) -> AsyncIterator[UrlEngine]:
+    """A language model on a server that is started for it."""
+    async with serving(far), running(Kind.LLM, "openai-chat", far.url, **options) as engine:
+        yield engine
+
+
+@asynccontextmanager
 async def alive(engine: UrlEngine) -> AsyncIterator[UrlEngine]:
     """Raises what ``run`` raises before it is ready."""
     life = asyncio.create_task(engine.run(lambda: None))
@@ -94,5 +101,5 @@ async def answer(
 
 async def answered(far: FarServer, *messages: Message, **how: Any) -> list[Delta]:
     """All events of one reply of a server started for it."""
-    async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
+    async with chat_with(far) as engine:
         return await answer(engine, *messages, **how)

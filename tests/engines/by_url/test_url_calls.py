@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from pipeline.engines.by_url.families import LLAMA_SERVER
@@ -14,7 +13,6 @@ from pipeline.engines.contract import Finished, TextDelta, ToolCall
 from pipeline.engines.llm.chat_completions import ChatReader
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.llama_options import LlamaCppOptions
-from pipeline.engines.llm.sampler import Sampler
 from pipeline.engines.llm.tool_calls.schema_check import fits
 from pipeline.engines.llm.url_prompts import (
     RawCall,
@@ -24,15 +22,15 @@ from pipeline.engines.llm.url_prompts import (
     format_fields,
 )
 from pipeline.engines.llm.vocabulary import Vocabulary
-from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
-from tests.engines.by_url.test_url_llm import CHAT, PATH, calls_of, last, text_of
-from tests.support.far_server import FarServer, Mood, Seen, problem, serving
+from tests.engines.by_url.test_url_llm import PATH, last
+from tests.support.deltas import calls_of, text_of
+from tests.support.far_server import FarServer, Mood, Seen, problem
 from tests.support.far_server import Kind as Server
-from tests.support.llama_talk import MODEL
+from tests.support.llama_talk import MODEL, random_text
 from tests.support.robot_tools import robot_tools
-from tests.support.url_engines import DANCE, NOD, answer, answered, running
+from tests.support.url_engines import DANCE, NOD, answer, answered, chat_with
 
 pytestmark = pytest.mark.engines
 
@@ -53,7 +51,7 @@ async def test_tools_that_the_template_cannot_show_are_described() -> None:
         Message("tool", "ok", tool_call_id="c"),
         Message("user", "Dance!"),
     )
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         assert calls_of(await answer(engine, *history, tools=(DANCE, NOD))) == [DANCED]
         asked = last(far)
         assert "tools" not in asked
@@ -96,7 +94,7 @@ async def test_a_call_without_marks_is_a_call(server: Server, size: int) -> None
 )
 async def test_json_that_is_no_call_stays_text(text: str, choice: ToolChoice) -> None:
     far = FarServer(words=list(text))
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         deltas = await answer(engine, tools=(DANCE, NOD), choice=choice)
         assert (text_of(deltas), calls_of(deltas)) == (text, [])
         deltas = await answer(engine)
@@ -167,7 +165,7 @@ async def test_halves_of_surrogate_pairs_are_put_together() -> None:
     call = '{"name": "sing", "arguments": {"text": "', *units, '"}}'
     for words in (call, ("Hi ", *units, " there", "\ud83e", "!", "\ud83e")):
         far = FarServer(words=words)
-        async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        async with chat_with(far) as engine:
             deltas = await answer(engine, tools=(sing,))
         if words is call:
             assert calls_of(deltas) == [ToolCall("sing", '{"text": "🤖"}')]
@@ -217,7 +215,7 @@ async def test_llama_server_is_asked_for_a_call_by_its_schema(choice: ToolChoice
 async def test_a_schema_is_sent_only_to_llama_server_for_forced_calls() -> None:
     for server, choice in (("llama-server", ToolChoice()), ("vllm", ToolChoice("required"))):
         far = FarServer(server, calls=[("nod", "{}")])  # type: ignore[arg-type]
-        async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+        async with chat_with(far) as engine:
             await answer(engine, tools=(DANCE, NOD), choice=choice)
         assert "response_format" not in last(far)
         assert last(far)["tool_choice"] == choice.kind
@@ -228,7 +226,7 @@ REFUSAL = problem(400, {"error": {"message": "failed to parse grammar", "code": 
 
 async def test_a_refused_schema_is_replaced_by_one_for_any_arguments() -> None:
     far = FarServer(words=[NOD_TEXT], moods={PATH: [REFUSAL]})
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         deltas = await answer(engine, tools=(DANCE, NOD), choice=ToolChoice("required"))
         assert calls_of(deltas) == [NODDED]
         first, second = far.asked(PATH)
@@ -254,7 +252,7 @@ async def test_a_call_that_breaks_its_schema_is_asked_for_once_more() -> None:
     steps = {"steps": {"type": "number", "minimum": 0, "maximum": 10}}
     dance = Tool("dance", "", {"type": "object", "properties": steps, "required": ["steps"]})
     far = Careless()
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         (free,) = [d for d in await answer(engine) if isinstance(d, Finished)]
         *deltas, end = await answer(engine, tools=(dance,), choice=ToolChoice("required"))
     assert calls_of(deltas) == [DANCED]
@@ -267,7 +265,7 @@ async def test_a_call_that_breaks_its_schema_is_asked_for_once_more() -> None:
 async def test_a_call_that_is_cut_off_is_not_asked_for_again() -> None:
     far = FarServer(words=list(DANCE_TEXT))
     sampling = Sampling(max_tokens=20)
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         deltas = await answer(
             engine, tools=(DANCE,), choice=ToolChoice("required"), sampling=sampling
         )
@@ -279,7 +277,7 @@ async def test_a_call_that_is_cut_off_is_not_asked_for_again() -> None:
 
 async def test_a_missing_forced_call_is_a_failure() -> None:
     far = FarServer(words=["I would rather not."])
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         with pytest.raises(EngineError, match="no tool call that fits"):
             await answer(engine, tools=(DANCE,), choice=ToolChoice("required"))
 
@@ -341,20 +339,10 @@ def test_a_required_call_schema_yields_calls(weights: Any) -> None:
     asked = UrlRequest("", LLAMA_SERVER, [], tools, ToolChoice("required"), form="schema")
     schema = format_fields(asked)["response_format"]["json_schema"]["schema"]
     grammar = Vocabulary(model, ()).matcher(f"start: %json {json.dumps(schema)}")
-    ends = [t for text in ('"', "}", "]", ",") for t in model.tokenize(text, special=False)]
     schemas = {tool.name: tool.parameters for tool in tools}
     for seed in range(4):
-        chance, data = np.random.default_rng(seed), b""
-        sampler = Sampler(model, Sampling(seed=seed, temperature=1))
-        sampler.bind(grammar.deep_copy())
-        for step in range(400):
-            logits = chance.normal(size=model.vocab_tokens).astype(np.float32)
-            logits[ends] += 7
-            token = sampler.sample(logits, preferred_tokens=ends if step > 60 else ())
-            if token is None or model.ends(token):
-                break
-            data += model.piece(token)
         parts = ReplyParser(asked)
-        (call,) = [*parts.text(data.decode()), *parts.finish([])]
+        text = random_text(model, grammar.deep_copy(), '"', seed)
+        (call,) = [*parts.text(text), *parts.finish([])]
         assert not isinstance(call, TextDelta)
         assert fits(json.loads(call.arguments), schemas[call.name])

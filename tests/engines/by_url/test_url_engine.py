@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.engines.by_url import engine as engine_module
+from pipeline.engines.by_url.engine import UrlEngine
 from pipeline.engines.by_url.families import listed
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import Kind
@@ -17,7 +18,7 @@ from pipeline.errors import EngineError
 from pipeline.messages import LlmRequest
 from pipeline.work import Work
 from tests.support.far_server import FarServer, Mood, free_port, problem, serving
-from tests.support.url_engines import HELLO, alive, answer, built, running, told
+from tests.support.url_engines import HELLO, alive, answer, built, chat_with, running, told
 
 pytestmark = pytest.mark.machine
 
@@ -37,6 +38,13 @@ async def looks(far: FarServer, count: int) -> None:
     before = len(far.asked("/v1/models"))
     while len(far.asked("/v1/models")) < before + count:
         await far.until_asked("/v1/models")
+
+
+async def problem_of(engine: UrlEngine, far: FarServer, why: str, path: str = "/v1/models") -> None:
+    """Wait until requests for ``path`` have told the engine ``why`` it is not ready."""
+    async with asyncio.timeout(10):
+        while why not in (engine.problem or ""):
+            await far.until_asked(path)
 
 
 async def started(far: FarServer, kind: Kind = Kind.LLM, name: str = CHAT, **options: Any) -> str:
@@ -105,7 +113,7 @@ async def test_speech_servers_that_list_no_models_can_be_used() -> None:
 async def test_requests_name_the_right_model(server: Any, model: str | None, asked: str) -> None:
     listed = "qwen3:latest" if server == "ollama" else "qwen3"
     far = FarServer(server, models=(listed, "other"))
-    async with serving(far), running(Kind.LLM, CHAT, far.url, model=model) as engine:
+    async with chat_with(far, model=model) as engine:
         await answer(engine)
     assert far.asked("/v1/chat/completions")[-1].json["model"] == asked
 
@@ -116,7 +124,7 @@ SEVERAL = pytest.mark.parametrize("server", ["llama-swap", "llama-router", "olla
 @SEVERAL
 async def test_of_several_models_it_keeps_to_one_that_runs(impatient: None, server: Any) -> None:
     far = FarServer(server, models=("gemma", "org/qwen3", "whisper"), loaded=("org/qwen3",))
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         await answer(engine)
         far.loaded = ("gemma",)  # by somebody else
         await looks(far, 3)
@@ -132,7 +140,7 @@ async def test_a_model_that_was_exchanged_costs_one_answer(
     monkeypatch.setattr(engine_module, "USED_S", 600.0)
     looked = asyncio.Event()
     far = FarServer(server, models=("gemma",))
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         monkeypatch.setattr(engine.endpoint, "limit", lambda slots: looked.set())
         far.models = ("qwen3",)
         with pytest.raises(EngineError, match="does not exist"):
@@ -148,7 +156,7 @@ async def test_a_model_for_searching_is_not_asked_for_an_answer(
 ) -> None:
     models = ("nomic-embed-text", "bge-Reranker-v2", "qwen3")
     far = FarServer(server, models=models, loaded=loaded)
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         assert engine.server.model == "qwen3"
 
 
@@ -172,7 +180,7 @@ async def test_a_name_that_is_served_but_not_listed_can_be_used(
     server: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     far = FarServer(server, models=("qwen3-8b", "gemma"), aliases=("qwen",), loaded=("qwen3-8b",))
-    async with serving(far), running(Kind.LLM, CHAT, far.url, model="qwen") as engine:
+    async with chat_with(far, model="qwen") as engine:
         assert "does not list the model 'qwen', but serves it" in caplog.text
         assert len(far.asked("/v1/chat/completions")) == 1
         assert await answer(engine)
@@ -188,7 +196,7 @@ async def test_a_model_that_disappears_is_missed_until_it_is_back(
     impatient: None, server: Any, status: int
 ) -> None:
     far = FarServer(server, models=("qwen3", "gemma"))
-    async with serving(far), running(Kind.LLM, CHAT, far.url, model="qwen3") as engine:
+    async with chat_with(far, model="qwen3") as engine:
         await answer(engine)
         if status != 404:
             refused = problem(status, {"error": "invalid model"})
@@ -196,9 +204,7 @@ async def test_a_model_that_disappears_is_missed_until_it_is_back(
         far.models = ("gemma",)
         with pytest.raises(EngineError):
             await answer(engine)
-        async with asyncio.timeout(10):
-            while "has no model 'qwen3'" not in (engine.problem or ""):
-                await far.until_asked("/v1/models")
+        await problem_of(engine, far, "has no model 'qwen3'")
         before = len(far.asked("/v1/chat/completions"))
         await looks(far, 3)
         assert len(far.asked("/v1/chat/completions")) <= before + 4
@@ -214,13 +220,11 @@ async def test_a_refusal_that_no_probe_sees_is_noticed(
 ) -> None:
     """As of a key that has been revoked, where anybody may list the models."""
     far = FarServer("vllm")
-    async with serving(far), running(Kind.LLM, CHAT, far.url, model="qwen3", check=check) as engine:
+    async with chat_with(far, model="qwen3", check=check) as engine:
         far.moods["/v1/chat/completions"] = [problem(status, {"error": "no"})] * 999
         with pytest.raises(EngineError, match=f"HTTP {status}, no"):
             await answer(engine)
-        async with asyncio.timeout(10):
-            while f"HTTP {status}" not in (engine.problem or ""):
-                await far.until_asked("/v1/chat/completions")
+        await problem_of(engine, far, f"HTTP {status}", "/v1/chat/completions")
         far.moods.clear()
         await engine.ready.wait()
         await answer(engine)
@@ -229,7 +233,7 @@ async def test_a_refusal_that_no_probe_sees_is_noticed(
 async def test_a_refusal_of_one_request_leaves_it_ready(impatient: None) -> None:
     """As of a picture that the model cannot see."""
     far = FarServer("vllm")
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         far.moods["/v1/chat/completions"] = [problem(403, {"error": "no image input"})]
         with pytest.raises(EngineError):
             await answer(engine)
@@ -243,7 +247,7 @@ async def test_a_model_that_is_no_longer_listed_but_served_stays_ready(
     impatient: None, server: Any
 ) -> None:
     far = FarServer(server, models=("qwen3", "gemma"))
-    async with serving(far), running(Kind.LLM, CHAT, far.url, model="qwen3") as engine:
+    async with chat_with(far, model="qwen3") as engine:
         far.models, far.aliases = ("gemma",), ("qwen3",)
         await looks(far, 5)
         assert engine.problem is None
@@ -252,15 +256,13 @@ async def test_a_model_that_is_no_longer_listed_but_served_stays_ready(
         far.aliases = ()
         with pytest.raises(EngineError):
             await answer(engine)
-        async with asyncio.timeout(10):
-            while "has no model 'qwen3'" not in (engine.problem or ""):
-                await far.until_asked("/v1/models")
+        await problem_of(engine, far, "has no model 'qwen3'")
 
 
 async def test_a_probe_does_not_load_a_swapped_out_alias(impatient: None) -> None:
     far = FarServer("llama-swap", models=("qwen3-8b",), aliases=("qwen",), loaded=("qwen3-8b",))
     far.moods["/upstream/qwen/props"] = [problem(404, {})] * 9
-    async with serving(far), running(Kind.LLM, CHAT, far.url, model="qwen"):
+    async with chat_with(far, model="qwen"):
         await looks(far, 3)
     assert len(far.asked("/upstream/qwen/props")) == 1
 
@@ -268,7 +270,7 @@ async def test_a_probe_does_not_load_a_swapped_out_alias(impatient: None) -> Non
 async def test_llama_swap_is_asked_for_the_context_of_a_loaded_model_once(impatient: None) -> None:
     far = FarServer("llama-swap", models=("gemma", "qwen3"))
     props = "/upstream/qwen3/props"
-    async with serving(far), running(Kind.LLM, CHAT, far.url, model="qwen3") as engine:
+    async with chat_with(far, model="qwen3") as engine:
         await answer(engine)
         assert not far.asked(props), "asking would load it"
         far.loaded = ("qwen3",)
@@ -282,7 +284,7 @@ async def test_llama_swap_is_asked_for_the_context_of_a_loaded_model_once(impati
 
 async def test_a_server_below_a_path_of_a_proxy(impatient: None) -> None:
     far = FarServer(prefix="/box/llm", key="abc")
-    async with serving(far), running(Kind.LLM, CHAT, far.url, api_key="abc") as engine:
+    async with chat_with(far, api_key="abc") as engine:
         assert await answer(engine)
         assert engine.server.context_tokens == 8192
     assert not far.asked("/nowhere")
@@ -365,7 +367,7 @@ async def test_a_lost_server_is_noticed_without_a_request(impatient: None) -> No
 
 async def test_a_server_that_answers_is_not_probed(impatient: None) -> None:
     far = FarServer(per_token_s=0.01, words=["word "] * 20)
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         before = len(far.asked("/v1/models"))
         await answer(engine)  # lasts ten times as long as the interval between probes
         assert len(far.asked("/v1/models")) <= before + 1
@@ -373,7 +375,7 @@ async def test_a_server_that_answers_is_not_probed(impatient: None) -> None:
 
 async def test_connections_are_kept_warm_while_they_are_used(impatient: None) -> None:
     far = FarServer()
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         await answer(engine)
         await looks(far, 3)
         await answer(engine)
@@ -455,6 +457,6 @@ async def test_an_engine_that_fails_to_warm_up_is_used_anyway(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     far = FarServer(moods={"/v1/chat/completions": [Mood(500)]})
-    async with serving(far), running(Kind.LLM, CHAT, far.url, warm_up=True) as engine:
+    async with chat_with(far, warm_up=True) as engine:
         assert "was not warmed up" in caplog.text
         assert await answer(engine)

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 
-from pipeline.engines.contract import Delta, Finished, TextDelta, ToolCall
-from pipeline.engines.registry import Kind
+from pipeline.engines.contract import Finished, ToolCall
 from pipeline.errors import EngineError
 from pipeline.messages import LlmRequest, Message, Sampling, ToolChoice, Usage
 from pipeline.work import Work
+from tests.support.deltas import calls_of, text_of
 from tests.support.far_answers import data
-from tests.support.far_server import FarServer, Mood, problem, serving, stream
+from tests.support.far_server import FarServer, Mood, problem, stream
 from tests.support.far_server import Kind as Server
-from tests.support.url_engines import DANCE, HELLO, NOD, answer, answered, running
+from tests.support.url_engines import DANCE, HELLO, NOD, answer, answered, chat_with
 
 pytestmark = pytest.mark.machine
 
-CHAT, PATH = "openai-chat", "/v1/chat/completions"
+PATH = "/v1/chat/completions"
 SERVERS = pytest.mark.parametrize(
     "server", ["llama-server", "llama-swap", "vllm", "ollama", "lm-studio", "openai", "koboldcpp"]
 )
-
-
-def text_of(deltas: Sequence[Delta]) -> str:
-    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
-
-
-def calls_of(deltas: Sequence[Delta]) -> list[ToolCall]:
-    return [delta for delta in deltas if isinstance(delta, ToolCall)]
 
 
 def last(far: FarServer) -> Any:
@@ -101,11 +92,11 @@ async def test_each_server_gets_the_fields_it_knows(server: Server) -> None:
 )
 async def test_the_context_is_what_the_server_reports(server: Server, tokens: int) -> None:
     far = FarServer(server)
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         assert engine.context_tokens == tokens
         warmed = await engine.open().warm(LlmRequest(HELLO, [DANCE]), Work())
     assert warmed.most_tokens == (tokens - 512 if tokens else 0)
-    async with serving(far), running(Kind.LLM, CHAT, far.url, context_tokens=1000) as engine:
+    async with chat_with(far, context_tokens=1000) as engine:
         assert engine.context_tokens == 1000
 
 
@@ -150,7 +141,7 @@ async def test_a_conversation_as_chat_messages() -> None:
 async def test_extra_fields_of_the_settings_win_and_null_removes() -> None:
     far = FarServer()
     extra = {"temperature": None, "cache_prompt": False, "slot": 1}
-    async with serving(far), running(Kind.LLM, CHAT, far.url, extra=extra, model="mine") as engine:
+    async with chat_with(far, extra=extra, model="mine") as engine:
         await answer(engine)
     asked = last(far)
     assert "temperature" not in asked
@@ -199,7 +190,7 @@ async def test_calls_that_cannot_be_made_are_left_out(
     call: tuple[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     far = FarServer(calls=[call, ("nod", "")])
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         deltas = await answer(engine, tools=(DANCE, NOD))
         assert calls_of(deltas) == [ToolCall("nod", "{}")]
         assert "Ignoring a" in caplog.text
@@ -241,7 +232,7 @@ STOP = chunk({}, "stop")
 )
 async def test_a_broken_stream_is_an_error(mood: Mood, why: str) -> None:
     far = FarServer(moods={PATH: [mood]})
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         with pytest.raises(EngineError, match=why):
             await answer(engine)
         assert engine.problem is None, "it is there"
@@ -320,10 +311,7 @@ async def test_thoughts_that_begin_in_the_prompt_are_said_once_at_most(
     answers: list[str], said: list[str]
 ) -> None:
     moods = [stream(*(chunk({"content": sign}) for sign in text), STOP) for text in answers]
-    async with (
-        serving(FarServer("vllm", moods={PATH: moods})) as far,
-        running(Kind.LLM, CHAT, far.url) as engine,
-    ):
+    async with chat_with(FarServer("vllm", moods={PATH: moods})) as engine:
         heard = [text_of(await answer(engine, tools=(NOD,))) for _ in answers]
     assert heard[0].endswith("Hello.")
     assert heard[1:] == said[1:]
@@ -334,7 +322,7 @@ async def test_an_interrupted_answer_tells_that_answers_begin_with_thoughts() ->
     late = stream(chunk({"content": CLOSED.replace("Hello.", "")}), chunk({}, "length"))
     answers = [cut, late, stream(chunk({"content": CLOSED}), STOP)]
     far = FarServer("vllm", moods={PATH: answers})
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         async with aclosing(engine.open().reply(LlmRequest(HELLO), Work())) as deltas:
             await anext(deltas)
         assert text_of(await answer(engine)) == "Hello.", "more tokens after the thoughts"
@@ -345,7 +333,7 @@ async def test_a_model_that_cannot_but_think_gets_tokens_for_it(thought: bytes) 
     words = [chunk({"content": word}) for word in ("One ", "two ", "three ")]
     long = stream(thought, chunk({"content": "</think>"}), *words, STOP)
     far = FarServer("ollama", moods={PATH: [stream(thought, chunk({}, "length")), long, long]})
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         for _ in range(2):
             deltas = await answer(engine, sampling=Sampling(max_tokens=2))
             assert text_of(deltas) == "One two"

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from pipeline.engines.llm.pictures import FORGOTTEN_IMAGE, data_of, in_words, joined, pieces, pixels
-from pipeline.engines.registry import Kind
 from pipeline.errors import PromptTooLong
 from pipeline.items import UNSEEN_IMAGE
 from pipeline.messages import Image, LlmRequest, Message
 from pipeline.work import Work
-from tests.support.far_server import FarServer, Mood, problem, serving
+from tests.support.far_server import FarServer, Mood, problem
 from tests.support.places import DATA
-from tests.support.url_engines import answer, running
+from tests.support.url_engines import answer, chat_with
 
 pytestmark = pytest.mark.machine
 
@@ -35,7 +34,7 @@ def shows(*urls: str | None) -> Message:
 async def sent(*messages: Message, **options: Any) -> Any:
     """The messages that the server is sent."""
     far = FarServer("llama-server")
-    async with serving(far), running(Kind.LLM, "openai-chat", far.url, **options) as engine:
+    async with chat_with(far, **options) as engine:
         assert await answer(engine, *messages)
         if engine.reads_ahead:
             await engine.open().warm(LlmRequest(messages), Work())
@@ -77,7 +76,7 @@ async def test_without_vision_a_sentence_replaces_a_picture() -> None:
 )
 async def test_pictures_that_a_server_refuses_are_left_out(refused: Mood) -> None:
     far = FarServer("llama-server", moods={CHAT: [refused]})
-    async with serving(far), running(Kind.LLM, "openai-chat", far.url, vision=True) as engine:
+    async with chat_with(far, vision=True) as engine:
         assert await answer(engine, shows(PICTURE), Message("assistant", "Yes."), shows(PICTURE))
     assert "image_url" in str(far.asked(CHAT)[0].json)
     first, _, last = far.asked(CHAT)[1].json["messages"]
@@ -87,7 +86,7 @@ async def test_pictures_that_a_server_refuses_are_left_out(refused: Mood) -> Non
 async def test_a_long_conversation_with_pictures_is_too_long() -> None:
     refused = problem(400, {"error": {"message": "the request exceeds the context size"}})
     far = FarServer("llama-server", moods={CHAT: [refused]})
-    async with serving(far), running(Kind.LLM, "openai-chat", far.url, vision=True) as engine:
+    async with chat_with(far, vision=True) as engine:
         with pytest.raises(PromptTooLong):
             await answer(engine, shows(PICTURE))
 

@@ -8,13 +8,13 @@ from contextlib import nullcontext
 
 import pytest
 
-from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.messages import LlmRequest, Message, Usage
 from pipeline.work import Cancelled, Priority, Work
-from tests.engines.by_url.test_url_llm import CHAT, PATH, last, text_of
-from tests.support.far_server import FarServer, Mood, problem, serving
-from tests.support.url_engines import DANCE, HELLO, answer, running
+from tests.engines.by_url.test_url_llm import PATH, last
+from tests.support.deltas import text_of
+from tests.support.far_server import FarServer, Mood, problem
+from tests.support.url_engines import DANCE, HELLO, answer, chat_with
 
 pytestmark = pytest.mark.machine
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.machine
 )
 async def test_prompts_are_read_ahead(messages: tuple[Message, ...], said: str, end: str) -> None:
     far = FarServer()
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         warmed = await engine.open().warm(LlmRequest(messages, [DANCE], unfinished=said), Work())
     asked = last(far)
     assert asked["stream"] is False
@@ -43,7 +43,7 @@ async def test_prompts_are_read_ahead(messages: tuple[Message, ...], said: str, 
 
 async def test_paid_servers_get_no_read_ahead() -> None:
     far = FarServer("openai")
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         talk = engine.open()
         await talk.warm(LlmRequest(HELLO), Work())
         assert not far.asked(PATH)
@@ -57,7 +57,7 @@ async def test_a_server_that_refuses_reading_ahead_is_not_asked_again(
     far = FarServer()
     refusal = {"error": {"message": "Hello, who are you? cannot be read", "code": 400}}
     far.moods[PATH] = [problem(400, refusal)]
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         talk = engine.open()
         for _ in range(2):
             await talk.warm(LlmRequest(HELLO), Work())
@@ -77,7 +77,7 @@ async def test_a_server_that_refuses_reading_ahead_is_not_asked_again(
 )
 async def test_a_temporary_failure_does_not_end_reading_ahead(failure: Mood) -> None:
     far = FarServer(moods={PATH: [failure]})
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         talk = engine.open()
         with pytest.raises(EngineError) as failed:
             await talk.warm(LlmRequest(HELLO), Work())
@@ -89,7 +89,7 @@ async def test_reading_ahead_reports_a_prompt_that_is_too_long() -> None:
     far = FarServer()
     error = {"type": "exceed_context_size_error", "n_prompt_tokens": 9000, "n_ctx": 8192}
     far.moods[PATH] = [problem(400, {"error": {"message": "", **error}})] * 2
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         with pytest.raises(PromptTooLong):
             await engine.open().warm(LlmRequest(HELLO), Work())
         with pytest.raises(PromptTooLong):
@@ -119,7 +119,7 @@ STREET = "今天天气很好，我们一起去公园散步吧。"
 async def test_a_token_dense_result_is_refused_before_it_is_cut(result: str, refused: bool) -> None:
     dense = (*HELLO, Message("assistant", "", (CALL,)), Message("tool", result, tool_call_id="c"))
     far = FarServer("ollama")
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         for measured in (False, True):
             talk = engine.open()
             if measured:
@@ -133,7 +133,7 @@ async def test_a_prompt_that_would_be_cut_silently_is_refused(ahead: bool) -> No
     """Ollama would cut it; other servers report it."""
     long = (*HELLO, Message("user", "word " * 20_000))
     far = FarServer("ollama")
-    async with serving(far), running(Kind.LLM, CHAT, far.url, read_ahead=ahead) as engine:
+    async with chat_with(far, read_ahead=ahead) as engine:
         talk = engine.open()
         [_ async for _ in talk.reply(LlmRequest(HELLO), Work())]
         with pytest.raises(PromptTooLong) as refused:
@@ -142,7 +142,7 @@ async def test_a_prompt_that_would_be_cut_silently_is_refused(ahead: bool) -> No
         with pytest.raises(PromptTooLong):
             [_ async for _ in talk.reply(LlmRequest(long), Work())]
         far.kind = "vllm"
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         talk = engine.open()
         await talk.warm(LlmRequest(HELLO), Work())
         assert await talk.warm(LlmRequest(long), Work())
@@ -151,7 +151,7 @@ async def test_a_prompt_that_would_be_cut_silently_is_refused(ahead: bool) -> No
 async def test_requests_beyond_the_servers_slots_wait_here() -> None:
     """Confirmed requests go first."""
     far = FarServer(moods={PATH: [Mood(body=[None])] * 4})
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         guesses = [Work(Priority.SPECULATIVE) for _ in range(5)]
         asking = [asyncio.create_task(answer(engine, work=work)) for work in guesses]
         for _ in range(4):

@@ -23,11 +23,12 @@ from pipeline.messages import LlmRequest, SpeechRequest
 from pipeline.work import Cancelled, Priority, Work
 from tests.support.far_answers import data
 from tests.support.far_server import FarServer, Mood, free_port, problem, serving, stream
-from tests.support.url_engines import HELLO, answer, running
+from tests.support.url_engines import HELLO, answer, chat_with, running
 
 pytestmark = pytest.mark.machine
 
 CHAT = "/v1/chat/completions"
+STT = "openai-transcriptions"
 APIS = [(Kind.LLM, "openai-chat"), (Kind.TTS, "openai-speech")]
 PATHS = {
     "openai-chat": CHAT,
@@ -147,7 +148,7 @@ async def test_an_answer_dropped_at_its_end_is_not_waited_for() -> None:
 
 async def test_cancelled_reading_ahead_makes_room_for_the_answer() -> None:
     far = FarServer(moods={CHAT: [Mood(body=[None])]})
-    async with serving(far), running(Kind.LLM, "openai-chat", far.url, max_requests=1) as engine:
+    async with chat_with(far, max_requests=1) as engine:
         reading = Work(Priority.WARM_UP)
         task = asyncio.create_task(engine.open().warm(LlmRequest(HELLO), reading))
         await far.until_asked(CHAT)
@@ -226,10 +227,7 @@ async def test_a_kept_connection_closed_by_the_server_is_no_failure() -> None:
             writer.write(http(b'{"text": "Good morning."}'))
             asked.append(await next_request(reader))
 
-    async with (
-        raw_server(connected) as url,
-        running(Kind.STT, "openai-transcriptions", url) as engine,
-    ):
+    async with raw_server(connected) as url, running(Kind.STT, STT, url) as engine:
         await finished(engine, Work())
     assert asked == ["/v1/models", "/v1/audio/transcriptions", "/v1/audio/transcriptions"]
 
@@ -249,10 +247,7 @@ async def test_a_request_that_a_server_ends_at_once_is_repeated(
         elif asked.count(asked[-1]) > lost:
             writer.write(http(b'{"text": "Good morning."}'))
 
-    async with (
-        raw_server(connected) as url,
-        running(Kind.STT, "openai-transcriptions", url) as engine,
-    ):
+    async with raw_server(connected) as url, running(Kind.STT, STT, url) as engine:
         given_up = pytest.raises(EngineError, match="closed the connection without an answer")
         with given_up if lost > len(pool.AGAIN_S) else nullcontext():
             await finished(engine, Work())
@@ -272,10 +267,7 @@ async def test_no_request_is_repeated_after_the_first_byte() -> None:
             await writer.drain()
             return
 
-    async with (
-        raw_server(connected) as url,
-        running(Kind.STT, "openai-transcriptions", url) as engine,
-    ):
+    async with raw_server(connected) as url, running(Kind.STT, STT, url) as engine:
         with pytest.raises(EngineError, match="broke off its answer"):
             await finished(engine, Work())
     assert asked == ["/v1/models", "/v1/audio/transcriptions"]
@@ -289,7 +281,7 @@ async def test_a_server_that_does_not_speak_http_is_reported() -> None:
 
     async with raw_server(connected) as url:
         with pytest.raises(EngineError, match=r"cannot be|without an answer|not answer in HTTP"):
-            async with running(Kind.STT, "openai-transcriptions", url):
+            async with running(Kind.STT, STT, url):
                 pass
 
 
@@ -319,11 +311,7 @@ async def test_certificates_are_verified(tmp_path: Path, monkeypatch: pytest.Mon
 
 async def test_redirects_are_not_followed() -> None:
     far, other = FarServer(key="secret"), FarServer()
-    async with (
-        serving(far),
-        serving(other),
-        running(Kind.LLM, "openai-chat", far.url, api_key="secret") as engine,
-    ):
+    async with serving(other), chat_with(far, api_key="secret") as engine:
         far.moods[CHAT] = [Mood(307, headers=[("location", f"{other.url}/chat/completions")])]
         with pytest.raises(EngineError, match="redirects to another address"):
             await answer(engine)
@@ -336,14 +324,14 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     far = FarServer()
-    async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
+    async with chat_with(far) as engine:
         assert await answer(engine)
 
 
 async def test_a_compressed_answer_is_refused() -> None:
     compressed = Mood(headers=[("content-encoding", "gzip")], body=[b"\x1f\x8b"])
     far = FarServer(moods={CHAT: [compressed]})
-    async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
+    async with chat_with(far) as engine:
         with pytest.raises(EngineError, match="is compressed"):
             await answer(engine)
 
@@ -353,7 +341,7 @@ async def test_the_conversation_is_not_logged(caplog: pytest.LogCaptureFixture) 
     caplog.set_level("DEBUG", logger="reachy_voice")
     complaint = {"error": {"message": "bad value 'Hello, who are you?' in Hello there"}}
     far = FarServer(words=["Hello there."], moods={CHAT: [problem(400, complaint)]})
-    async with serving(far), running(Kind.LLM, "openai-chat", far.url) as engine:
+    async with chat_with(far) as engine:
         with pytest.raises(EngineError) as refused:
             await answer(engine)
         await answer(engine)

@@ -7,19 +7,18 @@ from typing import Any
 
 import pytest
 
-from pipeline.engines.registry import Kind
 from pipeline.errors import EngineError
 from pipeline.messages import LlmRequest, Message, Sampling
 from pipeline.work import Work
 from tests.support.far_answers import data, refusal
-from tests.support.far_server import FarServer, Mood, problem, serving, stream
+from tests.support.far_server import FarServer, Mood, problem, stream
 from tests.support.far_server import Kind as Server
 from tests.support.places import DATA
-from tests.support.url_engines import DANCE, HELLO, NOD, answer, answered, running
+from tests.support.url_engines import DANCE, HELLO, NOD, answer, answered, chat_with
 
 pytestmark = pytest.mark.machine
 
-CHAT, PATH = "openai-chat", "/v1/chat/completions"
+PATH = "/v1/chat/completions"
 CALL = {
     "id": "call_1",
     "type": "function",
@@ -72,7 +71,7 @@ async def test_a_refused_conversation_is_known_or_remembered(
     server: Any, name: str, most: int
 ) -> None:
     far = FarServer(server, template=template(name))
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         for talk in (*TALKS, *TALKS):
             await engine.open().warm(LlmRequest(talk, [DANCE]), Work())
             await answer(engine, *talk, tools=(DANCE,))
@@ -107,7 +106,7 @@ NO_TOOLS = "Jinja Exception: tool_call not allowed"
 )
 async def test_tools_that_a_server_refuses_are_described(server: Server, mood: Mood) -> None:
     far = FarServer(server, moods={PATH: [mood]})
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         for _ in range(2):
             assert await answer(engine, tools=(DANCE,))
     assert ["tools" in seen.json for seen in far.asked(PATH)] == [True, False, False]
@@ -125,7 +124,7 @@ async def test_tools_that_a_server_refuses_are_described(server: Server, mood: M
 async def test_a_tool_that_a_server_refuses_is_described(says: str) -> None:
     """To this conversation; others may have better ones."""
     far = FarServer("vllm", moods={PATH: [problem(400, {"error": {"message": says}})]})
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         for tool in (DANCE, NOD):
             assert await answer(engine, tools=(tool,))
     assert ["tools" in seen.json for seen in far.asked(PATH)] == [True, False, True]
@@ -153,7 +152,7 @@ async def test_refused_fields_are_left_out_from_then_on(
     server: Server, status: int, body: Any
 ) -> None:
     far = FarServer(server, moods={PATH: [problem(status, body)]})
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         for _ in range(2):
             assert await answer(engine, *TALKS[1], tools=(DANCE,))
     fields = {"chat_template_kwargs", "reasoning_effort"}
@@ -177,7 +176,7 @@ async def test_only_the_fields_that_a_server_names_are_left_out(
     """As by OpenAI's reasoning models and older APIs of Azure."""
     refusals = [problem(400, {"error": {"message": says.format(name)}}) for name in fields]
     far = FarServer(server, moods={PATH: refusals})
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         for _ in range(2):
             assert await answer(engine, sampling=Sampling(max_tokens=9))
     first, *_, last = (seen.json for seen in far.asked(PATH))
@@ -200,7 +199,7 @@ async def test_a_server_may_name_a_field_with_a_word_of_the_conversation(
     refused = problem(400, {"error": {"message": says}})
     far = FarServer("openai", moods={PATH: [refused]})
     talk = [*HELLO[:1], Message("user", "Is the temperature at the top?")]
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         with contextlib.nullcontext() if gone else pytest.raises(EngineError):
             await answer(engine, *talk)
         await answer(engine, *talk)
@@ -210,7 +209,7 @@ async def test_a_server_may_name_a_field_with_a_word_of_the_conversation(
 async def test_a_system_message_that_a_server_refuses_goes_before_the_users_first() -> None:
     refused = problem(400, {"error": "Developer instruction is not enabled for models/gemma-3"})
     far = FarServer("koboldcpp", moods={PATH: [refused]})
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         for _ in range(2):
             assert await answer(engine)
     assert [[m["role"] for m in seen.json["messages"]] for seen in far.asked(PATH)] == [
@@ -223,7 +222,7 @@ async def test_a_system_message_that_a_server_refuses_goes_before_the_users_firs
 async def test_a_server_may_refuse_fields_and_then_the_conversation() -> None:
     system = problem(400, {"error": "System message must be at the beginning"})
     far = FarServer("koboldcpp", moods={PATH: [problem(422, {"detail": [FORBIDDEN]}), system]})
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         for _ in range(2):
             assert await answer(engine, *TALKS[1], tools=(DANCE,))
     assert len(far.asked(PATH)) == 4
@@ -241,7 +240,7 @@ async def test_a_server_may_refuse_fields_and_then_the_conversation() -> None:
 async def test_other_refusals_are_reported_and_change_nothing(status: int, why: str) -> None:
     far = FarServer("vllm")
     far.moods[PATH] = [problem(status, {"error": {"message": why}})]
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         with pytest.raises(EngineError, match=why):
             await answer(engine, tools=(DANCE, NOD))
         await answer(engine, *TALKS[1], tools=(DANCE,))
@@ -261,7 +260,7 @@ async def test_other_refusals_are_reported_and_change_nothing(status: int, why: 
 async def test_openai_takes_late_system_messages(failures: list[Mood]) -> None:
     """Also after a temporary failure."""
     far = FarServer("openai", moods={PATH: failures})
-    async with serving(far), running(Kind.LLM, CHAT, far.url) as engine:
+    async with chat_with(far) as engine:
         for _ in range(2):
             await answer(engine, *TALKS[1])
     assert [message["role"] for message in sent(far)][3] == "system"

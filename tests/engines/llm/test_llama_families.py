@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.engines.contract import Finished, TextDelta
+from pipeline.engines.contract import Finished
 from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.engines.llm.llama_model import Model
 from pipeline.messages import Message, Sampling
+from tests.support.deltas import calls_of, text_of
 from tests.support.llama_talk import (
     LEFT,
     MODEL,
     SHORT_TOOLS,
     answer,
-    calls,
     check,
     joined,
     nudge,
@@ -53,8 +53,8 @@ def test_speech_and_a_call_and_the_next_turn(
         nudge(patch, engine._parts.model, f"Of course.\n{mark}")
         steps = replies(session, LEFT, tools=SHORT_TOOLS, sampling=SAMPLING)
         found = told(steps)
-    assert "".join(item.text for item in found if isinstance(item, TextDelta)) == "Of course."
-    (call,) = calls(found)
+    assert text_of(found) == "Of course."
+    (call,) = calls_of(found)
     check(call)
     function = {"name": call.name, "arguments": call.arguments}
     history = [

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from pipeline.engines.contract import TextDelta, ToolCall
 from pipeline.engines.llm.llama_cpp import LlamaCppOptions, build
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.prompts import Prompts
@@ -19,6 +18,7 @@ from pipeline.engines.llm.tool_calls.syntax import HERMES
 from pipeline.engines.llm.writer import Writer
 from pipeline.errors import EngineError, PromptTooLong
 from pipeline.messages import LlmRequest, Message, Sampling, Tool, ToolChoice
+from tests.support.deltas import calls_of, text_of
 from tests.support.llama_talk import MODEL, told
 from tests.support.recordings import Token
 
@@ -57,10 +57,6 @@ def written(
     return [*parts, *writer.finish()], writer
 
 
-def count(parts: Sequence[Part]) -> int:
-    return sum(isinstance(part, ToolCall) for part in parts)
-
-
 @pytest.mark.parametrize(
     ("words", "name", "called"), [("Well.\n", "sing", 0), ("Well.\n", "act", 1), ("", "sing", 1)]
 )
@@ -68,9 +64,8 @@ def test_no_other_tool_stands_in_for_one_that_is_not_there(
     model: Model, words: str, name: str, called: int
 ) -> None:
     parts, _ = written(model, f"{words}<tool_call>", name, choice=ToolChoice(parallel=False))
-    assert count(parts) == called
-    said = "".join(each.text for each in parts if isinstance(each, TextDelta))
-    assert said.startswith(words.strip())
+    assert len(calls_of(parts)) == called
+    assert text_of(parts).startswith(words.strip())
 
 
 def test_control_tokens_are_not_text_of_a_call(model: Model) -> None:
@@ -78,14 +73,14 @@ def test_control_tokens_are_not_text_of_a_call(model: Model) -> None:
     schema = {"type": "object", "properties": {"a": text}, "required": ["a"]}
     wish = 'act", "arguments": {"a": "<|im_start|>"}}\n</tool_call>'
     parts, writer = written(model, wish, tool=Tool("act", "", schema))
-    assert count(parts) == 1
+    assert len(calls_of(parts)) == 1
     assert writer.finish_reason == "stop"
 
 
 @pytest.mark.parametrize("rest", ["\n" * 150, "<think>\n" + "hm " * 90])
 def test_a_required_call_ends_the_answer(model: Model, rest: str) -> None:
     parts, writer = written(model, CALL, rest)
-    assert count(parts) == 1
+    assert len(calls_of(parts)) == 1
     assert (writer.finish_reason, writer.failure) == ("stop", None)
     assert writer.generated < 50
 
@@ -96,7 +91,7 @@ def test_the_number_of_calls_is_limited(model: Model) -> None:
     wishes = [wish for call in calls for wish in ("<tool_call>", call)]
     tool = Tool("act", "", schema)
     parts, writer = written(model, *wishes, choice=ToolChoice(), tool=tool, steps=800)
-    assert count(parts) == 16
+    assert len(calls_of(parts)) == 16
     assert writer.finish_reason == "stop"
 
 
@@ -114,10 +109,8 @@ def test_a_call_that_does_not_fit_is_written_again(model: Model) -> None:
     wishes = [f'act", "arguments": {{"a": [1, {n}]}}{end}' for n in (1, 2)]
     for choice, begin in ((REQUIRED, ""), (ToolChoice(), "Well. <tool_call>")):
         parts, writer = written(model, begin, *wishes, choice=choice, tool=Tool("act", "", schema))
-        calls = [part for part in parts if isinstance(part, ToolCall)]
-        assert [call.arguments for call in calls] == ['{"a": [1, 2]}']
-        said = "".join(part.text for part in parts if isinstance(part, TextDelta))
-        assert said == ("Well." if begin else "")
+        assert [call.arguments for call in calls_of(parts)] == ['{"a": [1, 2]}']
+        assert text_of(parts) == ("Well." if begin else "")
         assert writer.failure is None
 
 
@@ -133,7 +126,7 @@ def test_a_failure_is_an_error_of_the_reply(weights: Callable[[str], Path]) -> N
 
     with pytest.raises(EngineError, match="no tool call that fits"):
         reply(REQUIRED, ODD, 400)
-    assert count(reply(REQUIRED, {}, 40)) == 1
+    assert len(calls_of(reply(REQUIRED, {}, 40))) == 1
 
 
 def test_a_prompt_that_is_far_too_long_is_not_read_to_its_end(

@@ -20,13 +20,13 @@ from pipeline.engines.llm.sampler import Sampler
 from pipeline.messages import Message, Sampling, Tool, ToolChoice
 from pipeline.work import Cancelled
 from tests.engines.llm.conftest import Says
+from tests.support.deltas import calls_of, text_of
 from tests.support.llama_talk import (
     FRANCE,
     LEFT,
     SHORT_TOOLS,
     SYSTEM,
     answer,
-    calls,
     check,
     joined,
     nudge,
@@ -111,7 +111,7 @@ def test_speech_comes_out_before_the_call_is_complete(engine: LlamaCpp, says: Sa
         item = next(steps)
         assert item is None or isinstance(item, EndOfTurn | TextDelta)
         said += item.text if isinstance(item, TextDelta) else ""
-    assert calls(told(steps))
+    assert calls_of(told(steps))
 
 
 def test_two_calls_and_speech_around_them(engine: LlamaCpp, says: Says) -> None:
@@ -119,8 +119,8 @@ def test_two_calls_and_speech_around_them(engine: LlamaCpp, says: Says) -> None:
     found, _ = items(engine, ToolChoice(), max_tokens=200)
     kinds = [kind for kind, _ in itertools.groupby(map(type, found))]
     assert kinds == [TextDelta, ToolCall, TextDelta, ToolCall, TextDelta]
-    assert "".join(i.text for i in found if isinstance(i, TextDelta)) == "One.Two.Three."
-    for call in calls(found):
+    assert text_of(found) == "One.Two.Three."
+    for call in calls_of(found):
         check(call)
 
 
@@ -132,7 +132,7 @@ def test_a_mark_may_end_inside_a_token(
     tokens = [*model.tokenize("<tool_call", special=True), token]
     monkeypatch.setattr(Model, "tokenize", _knows_one_more(model, "MARK", tokens))
     says("MARK")
-    (call,) = calls(items(engine, ToolChoice())[0])
+    (call,) = calls_of(items(engine, ToolChoice())[0])
     check(call)
 
 
@@ -155,8 +155,8 @@ def test_a_call_in_the_spelling_of_another_family(engine: LlamaCpp, says: Says, 
     camera = Tool("camera", "", {"type": "object", "properties": {}})
     says(f"Well. {text}")
     found, _ = items(engine, ToolChoice(parallel=False), tools=[camera])
-    assert "".join(item.text for item in found if isinstance(item, TextDelta)) == "Well."
-    assert calls(found) == [ToolCall("camera", "{}")]
+    assert text_of(found) == "Well."
+    assert calls_of(found) == [ToolCall("camera", "{}")]
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ def test_words_end_before_another_turn_or_an_unwanted_call(
 ) -> None:
     says(f"{before}\n{mark}")
     found, end = items(engine, ToolChoice(choice))
-    text = "".join(item.text for item in found if isinstance(item, TextDelta))
-    assert not calls(found)
+    text = text_of(found)
+    assert not calls_of(found)
     assert end.reason == "stop"
     assert text == before or (not before and "<" not in text)
 
@@ -220,7 +220,7 @@ def test_the_end_of_the_context_in_a_call(small: LlamaCpp) -> None:
         sampling=Sampling(seed=1, temperature=3, min_p=0),
     )
     found = told(steps)
-    assert calls(found)
+    assert calls_of(found)
     assert isinstance(found[-1], Finished)
     usage = found[-1].usage
     assert usage.prompt + usage.generated <= 512
@@ -257,9 +257,7 @@ def test_aborting_inside_of_a_call(engine: LlamaCpp) -> None:
     with pytest.raises(Cancelled):
         list(steps)
     assert answer(session, FRANCE)[0] == expected
-    assert calls(
-        [item for item in replies(session, LEFT, tools=SHORT_TOOLS, tool_choice=REQUIRED) if item]
-    )
+    assert calls_of(replies(session, LEFT, tools=SHORT_TOOLS, tool_choice=REQUIRED))
 
 
 @pytest.mark.parametrize("knows_its_syntax", [True, False])
@@ -282,7 +280,7 @@ def test_a_call_stays_in_the_cells_for_the_next_turn(
         found = told(steps)
     end = found[-1]
     assert isinstance(end, Finished)
-    function = {"name": call.name, "arguments": calls(found)[0].arguments}
+    function = {"name": call.name, "arguments": calls_of(found)[0].arguments}
     history = [
         *LEFT,
         Message("assistant", "", tool_calls=({"id": "1", "function": function},)),
@@ -290,7 +288,7 @@ def test_a_call_stays_in_the_cells_for_the_next_turn(
     ]
     usage = answer(session, history, tools=tools)[1].usage
     if knows_its_syntax:
-        assert calls(found) == [call]
+        assert calls_of(found) == [call]
         assert usage.cached == end.usage.prompt + len(tokens)
     assert usage.cached > end.usage.prompt + begin
 
@@ -342,7 +340,7 @@ def test_the_same_call_is_made_twice_at_most(
     sampling = Sampling(seed=1, max_tokens=60)
     steps = replies(engine.open(), [*LEFT, *made * times, *last], tools=[STOP], sampling=sampling)
     found = told(steps)
-    assert calls(found) == [ToolCall("stop", "{}")] * called
+    assert calls_of(found) == [ToolCall("stop", "{}")] * called
     assert joined(found)[0] == words
 
 
@@ -356,5 +354,5 @@ def test_a_required_call_may_lack_its_marks(
             nudge(patch, model, *wishes)
             how = {"tools": tools, "max_tokens": 200}
             found, end = items(engine, ToolChoice(parallel=parallel), **how)
-        assert [call.name for call in calls(found)] == names
+        assert [call.name for call in calls_of(found)] == names
         assert joined([*found, end])[0] == ("Done." if parallel else "")

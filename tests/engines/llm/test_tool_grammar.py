@@ -20,6 +20,7 @@ from pipeline.engines.llm.tool_calls.schema_check import fits, fitted
 from pipeline.engines.llm.tool_calls.syntax import FAMILIES, GEMMA, HERMES, LLAMA, Syntax
 from pipeline.engines.llm.vocabulary import Vocabulary
 from pipeline.messages import Sampling, Tool
+from tests.support.llama_talk import random_text
 from tests.support.robot_tools import robot_tools
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
@@ -142,24 +143,11 @@ def calls(
     model: Model, syntax: Syntax, tools: Sequence[Tool], count: int
 ) -> list[tuple[str, dict[str, Any]]]:
     """Random calls that the grammar allows, soon steered to an end."""
-    quote = ["<|", "|>", '"'] if syntax is GEMMA else ['"']
-    ends = [t for text in [*quote, "}", "]", ","] for t in model.tokenize(text, special=False)]
+    quotes = ["<|", "|>", '"'] if syntax is GEMMA else ['"']
     found = []
     for seed in range(count):
-        chance = np.random.default_rng(seed)
-        sampler = Sampler(model, Sampling(seed=seed, temperature=1))
-        sampler.bind(grammars_of(model, syntax).matcher(tools))
-        data = b""
-        for step in range(400):
-            logits = chance.normal(size=model.vocab_tokens).astype(np.float32)
-            logits[ends] += 7
-            hurry = ends if step > 60 else ()
-            token = sampler.sample(logits, preferred_tokens=hurry)
-            assert token is not None
-            if model.ends(token):
-                break
-            data += model.piece(token) or model.piece(token, special=True)
-        whole = syntax.begin + data.decode()
+        grammar = grammars_of(model, syntax).matcher(tools)
+        whole = syntax.begin + random_text(model, grammar, quotes, seed)
         assert whole.endswith(syntax.end + syntax.close)
         body = whole.removesuffix(syntax.close).removeprefix(syntax.marker)
         call = syntax.read(body)
