@@ -117,7 +117,7 @@ class Strangers:
         speech_db = float(np.percentile(_frames_db(speech), 80))
         likenesses = sorted((float(each.voice @ embedding), each.name) for each in people)
         likeness, name = likenesses[-1]
-        strangest = max((float(_unit(each) @ embedding) for each in self._sums), default=-1.0)
+        strangest = max((float(unit(each) @ embedding) for each in self._sums), default=-1.0)
         if likeness < max(least - AS_LOUD, strangest + NEARER):
             if likeness < FAR:
                 self._sure = embedding, speech_db
@@ -144,19 +144,21 @@ class Strangers:
         if voice is None:
             return
         for number, each in enumerate(self._sums):
-            if _unit(each) @ voice >= SAME_STRANGER:
+            if unit(each) @ voice >= SAME_STRANGER:
                 self._sums[number] = each + voice
                 return
         self._sums = [*self._sums, voice][-MOST_STRANGERS:]
 
 
-def _unit(vector: Embedding) -> Embedding:
-    return np.asarray(vector / max(float(np.linalg.norm(vector)), 1e-9), np.float32)
+def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """One or more ``vectors``, scaled to length 1."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.asarray(vectors / np.maximum(lengths, 1e-9), np.float32)
 
 
 def mean_of(embeddings: Sequence[Embedding]) -> Embedding:
     """The mean direction, of length 1."""
-    return _unit(np.mean(np.stack(embeddings), axis=0, dtype=np.float32))
+    return unit(np.mean(np.stack(embeddings), axis=0, dtype=np.float32))
 
 
 def learned(pieces: Sequence[Embedding]) -> Embedding:

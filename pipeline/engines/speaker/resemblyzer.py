@@ -20,6 +20,7 @@ from pipeline.engines.registry import EngineOptions, EngineSpec, Kind
 from pipeline.engines.speaker.checkpoint import tensors
 from pipeline.engines.speaker.lstm_graph import lstm_graph
 from pipeline.engines.turn.log_mel import WINDOW_SAMPLES, mel_power
+from pipeline.engines.voices import unit
 from pipeline.work import NEVER, Cancelled, CancelToken
 
 LAYERS, BANDS = 3, 40
@@ -51,7 +52,7 @@ class Resemblyzer:
             raise Cancelled
         batch = np.stack(windows(features(pcm)), axis=1)
         (voices,) = self._session.run(None, {"frames": batch})
-        return _unit(_unit(voices).mean(axis=0))
+        return unit(unit(voices).mean(axis=0))
 
 
 def features(pcm: Pcm) -> NDArray[np.float32]:
@@ -66,11 +67,6 @@ def windows(frames: NDArray[np.float32]) -> list[NDArray[np.float32]]:
     last = max(0, len(frames) - LEAST_FRAMES)
     padded = np.pad(frames, ((0, WINDOW_FRAMES), (0, 0)))
     return [padded[at : at + WINDOW_FRAMES] for at in range(0, last + 1, STEP_FRAMES)]
-
-
-def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return np.asarray(vectors / np.maximum(lengths, 1e-9), np.float32)
 
 
 def build(options: ResemblyzerOptions, weights: Path | None) -> Resemblyzer:
