@@ -21,7 +21,7 @@ from pipeline.audio import EMPTY, Pcm
 from pipeline.events import FaultKind
 from pipeline.messages import has_words
 from pipeline.speaking import tuning
-from pipeline.spoken.length import repeated_letters, spoken_letters
+from pipeline.spoken.length import USUAL_S_PER_LETTER, repeated_letters, spoken_letters
 
 Signal = NDArray[np.float32]
 
@@ -51,7 +51,7 @@ class ClauseWatch:
         self.expected_s = spoken_letters(text) * s_per_letter
         factor = tuning.WATCH_LIMIT_FACTOR if measured else tuning.WATCH_LIMIT_FACTOR_UNKNOWN
         self._limit_frames = round((tuning.WATCH_LIMIT_S + factor * self.expected_s) * FRAMES_PER_S)
-        slow = max(1.0, s_per_letter / tuning.WATCH_USUAL_S_PER_LETTER)
+        slow = max(1.0, s_per_letter / USUAL_S_PER_LETTER)
         self._pause_frames = round(tuning.WATCH_PAUSE_S * slow * FRAMES_PER_S)
         own_s = repeated_letters(text) * s_per_letter * tuning.WATCH_OWN_FACTOR
         self._same_frames = tuning.WATCH_SAME_FRAMES + round(own_s * FRAMES_PER_S)

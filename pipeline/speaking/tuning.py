@@ -55,7 +55,6 @@ WATCH_LIMIT_FACTOR_UNKNOWN = 4.5
 """The same factor before the voice has spoken: it may be set to a quarter of the usual pace."""
 WATCH_PAUSE_S = 0.8
 """Longest silence, at the start and in the middle, at the usual pace."""
-WATCH_USUAL_S_PER_LETTER = 0.065
 WATCH_SAME_FRAMES = 40
 """Frames of 20 ms that must match those one period earlier."""
 WATCH_PERIODS = 22, 104

@@ -9,6 +9,8 @@ from itertools import accumulate
 
 import numpy as np
 
+USUAL_S_PER_LETTER = 0.065
+"""How long a voice takes that has not been measured."""
 _SIGN, _DIGIT, _SPELLED, _IDEOGRAPH, _PAUSE = 8, 6, 4, 4, 4
 """How many letters it takes to say such a character. Capitals that stand together are spelled, and
 behind a mark there is a pause."""

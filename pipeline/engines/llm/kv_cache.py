@@ -11,8 +11,9 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 from typing import Protocol
 
-_WORTH_KEEPING_TOKENS = 256
-"""More than an interrupted answer; takes about a second to read on a CPU."""
+WORTH_KEEPING_TOKENS = 256
+"""More than an interrupted answer; takes about a second to read on a CPU. Fewer are read about as
+fast as a file is loaded and checked."""
 
 
 class KvCells(Protocol):
@@ -29,8 +30,6 @@ class KvCells(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """One KV sequence."""
-
     id: int
     tokens: list[int] = field(default_factory=list)
     """Exactly what its cells hold."""
@@ -126,7 +125,7 @@ class KvCache:
         free = [s for s in idle if s.owner is None]
         if own := [s for s in idle if s.owner is owner]:
             best = min(own, key=lambda s: (-common_prefix(s.tokens, tokens), len(s.tokens)))
-            if _loss(best, tokens) <= _WORTH_KEEPING_TOKENS:
+            if _loss(best, tokens) <= WORTH_KEEPING_TOKENS:
                 return best
             own.remove(best)
             return self._cheapest(free, tokens) or min(own, key=lambda s: s.last_use, default=best)

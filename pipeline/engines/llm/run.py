@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.engines.llm.kv_cache import KvCache, Sequence, common_prefix
+from pipeline.engines.llm.kv_cache import WORTH_KEEPING_TOKENS, KvCache, Sequence, common_prefix
 from pipeline.engines.llm.llama_context import DecodeOutcome, LlamaContext
 from pipeline.engines.llm.llama_model import Model
 from pipeline.engines.llm.prompts import Prompts
@@ -19,10 +19,6 @@ from pipeline.engines.llm.vision import Media
 from pipeline.errors import EngineError
 from pipeline.messages import Usage
 from pipeline.work import Cancelled, CancelToken
-
-_WORTH_SAVING_TOKENS = 256
-"""A shorter prefix is read about as fast as a file is loaded and checked."""
-
 
 _LOOK_S = 0.01
 """How long one step waits for the vision projector, in seconds."""
@@ -88,7 +84,6 @@ class Run:
         self._cached_tokens = self.prompt_tokens
 
     def usage(self, generated: int = 0) -> Usage:
-        """Token counts so far."""
         cached = self._cached_tokens
         return Usage(self.prompt_tokens, cached, self.prompt_tokens - cached, generated)
 
@@ -174,7 +169,7 @@ class Run:
         if not (self._store and sequence and self._is_holder() and self._context.forgets_partly):
             return
         computed = common_prefix(sequence.tokens, prefix) == len(prefix)
-        if len(prefix) < _WORTH_SAVING_TOKENS or prefix in self._store or not computed:
+        if len(prefix) < WORTH_KEEPING_TOKENS or prefix in self._store or not computed:
             return
         if not self._context.reaches(sequence.id, len(prefix)):
             return

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from pipeline.engines.contract import NotSpeech
-from pipeline.spoken.length import spoken_letters
+from pipeline.spoken.length import USUAL_S_PER_LETTER, spoken_letters
 
 RATE = 24_000
 FRAME_SAMPLES = 1920
@@ -31,8 +31,6 @@ LANGUAGES = {
 }
 """ISO 639-1 -> the model's name, from its README. The engine also asks the model itself."""
 
-_PACE_S_PER_CHAR = 0.065
-"""From clause_watch: how long a voice takes per letter before it has been measured."""
 _LEAST_FRAMES = 64
 _SLACK_S = 2.0
 _SLOWEST = 2.5
@@ -74,7 +72,7 @@ def most_frames(text: str) -> int:
     tokens for up to 2, 5, 10 and more words are reported to work (reference, "known instability");
     this is never below them for English, and also handles digits and ideographs.
     """
-    usual_s = spoken_letters(text) * _PACE_S_PER_CHAR
+    usual_s = spoken_letters(text) * USUAL_S_PER_LETTER
     return max(_LEAST_FRAMES, math.ceil((_SLACK_S + _SLOWEST * usual_s) * FRAMES_PER_S))
 
 
