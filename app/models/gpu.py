@@ -33,8 +33,6 @@ Run = Callable[[Sequence[str]], tuple[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU."""
-
     name: str
     memory_mb: int
     """In 10^6 bytes; 0 if it shares the machine's (DGX Spark, Jetson)."""

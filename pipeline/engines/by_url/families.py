@@ -152,8 +152,6 @@ FAMILIES = (LLAMA_SERVER, LLAMA_SWAP, VLLM, SGLANG, OLLAMA, LM_STUDIO, OPENAI)
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result of a probe."""
-
     family: Family = OTHER
     model: str = ""
     """The name for requests."""

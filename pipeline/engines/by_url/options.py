@@ -86,7 +86,6 @@ class UrlOptions(EngineOptions):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Headers of every request."""
         return {"Authorization": f"Bearer {self.key}"} if self.key else {}
 
     def with_extra(self, body: dict[str, Any]) -> dict[str, Any]:

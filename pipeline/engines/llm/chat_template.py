@@ -43,8 +43,6 @@ _PLACEHOLDER = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
 
 @dataclass(frozen=True, slots=True)
 class PromptPart:
-    """Part of a prompt."""
-
     text: str
     plain: bool
     """Control tokens spelled in it are just text."""

@@ -28,8 +28,6 @@ NOTHING_SAID = "."
 
 @dataclass(frozen=True, slots=True)
 class UrlRequest:
-    """One request to a model."""
-
     model: str
     family: Family
     messages: Sequence[Message]
