@@ -132,20 +132,23 @@ def test_codes_are_drawn_by_their_probability() -> None:
         assert torch.allclose(shares, wanted, atol=0.015)
 
 
+def clause(
+    tts: Qwen3Tts, seed: int, voice: str = "ryan", by: CancelToken | None = None
+) -> Iterator[Pcm | None]:
+    """One of some clauses of different lengths."""
+    asked = ClauseRequest(TEXT + " So" * seed, voice, "english", "", 40, seed)
+    with suppress(NotSpeech):
+        yield from tts.speaker.say(asked, by or Uncancelled())
+
+
 @pytest.mark.parametrize("together", [False, True])
 def test_clauses_made_at_once_equal_those_made_alone(together: bool) -> None:
     """More clauses than rows: the last ones wait for one to end."""
     tts = engine(clauses=2)
     rows = (2, "ryan"), (4, "serena"), (5, "aiden"), (0, "ryan"), (7, "serena")
-
-    def speech(seed: int, voice: str) -> Iterator[Pcm | None]:
-        clause = ClauseRequest(TEXT + " So" * seed, voice, "english", "", 40, seed)
-        with suppress(NotSpeech):
-            yield from tts.speaker.say(clause, Uncancelled())
-
-    alone = [joined(speech(*row)) for row in rows]
+    alone = [joined(clause(tts, *row)) for row in rows]
     tts.speaker.talker._together = together
-    streams = [speech(*row) for row in rows]
+    streams = [clause(tts, *row) for row in rows]
     made: list[list[Pcm | None]] = [[] for _ in rows]
     try:
         for step in zip_longest(*streams):
@@ -181,22 +184,16 @@ def frames_made(tts: Qwen3Tts, together: bool) -> Iterator[list[int]]:
 def test_an_urgent_clause_displaces_a_speculative_one(together: bool, steps: int) -> None:
     tts = engine(clauses=4)
     patient = [Uncancelled(Priority.SPECULATIVE) for _ in range(4)]
-
-    def speech(seed: int, by: CancelToken) -> Iterator[Pcm | None]:
-        clause = ClauseRequest(TEXT + " So" * seed, "ryan", "english", "", 40, seed)
-        with suppress(NotSpeech):
-            yield from tts.speaker.say(clause, by)
-
-    alone = [joined(speech(seed, Uncancelled())) for seed in range(6)]
-    streams = [speech(seed, by) for seed, by in enumerate(patient)]
+    alone = [joined(clause(tts, seed)) for seed in range(6)]
+    streams = [clause(tts, seed, by=by) for seed, by in enumerate(patient)]
     made = [[next(stream) for _ in range(steps)] for stream in streams]
     patient[3].priority = Priority.CONFIRMED  # promoted while it is made
     with frames_made(tts, together) as frames:
-        urgent = speech(4, Uncancelled())
+        urgent = clause(tts, 4)
         first = [next(urgent), next(urgent)]
         assert len(frames) == 1, "it waited for others"
         assert first[1] is not None
-        assert next(speech(5, Uncancelled(Priority.SPECULATIVE))) is None
+        assert next(clause(tts, 5, by=Uncancelled(Priority.SPECULATIVE))) is None
         pieces = [[*before, *stream] for before, stream in zip(made, streams, strict=True)]
         pieces.append([*first, *urgent])
     for number, (each, whole) in enumerate(zip(pieces, alone, strict=False)):
@@ -218,17 +215,10 @@ def test_clauses_begun_at_once_sound_after_one_frame() -> None:
 @pytest.mark.parametrize("looks", [0, 1, 9, 18, 30, 38])
 def test_cancelling_a_waiting_clause_changes_no_other(looks: int) -> None:
     tts = engine(clauses=2)
-
-    def speech(seed: int) -> Iterator[Pcm | None]:
-        with suppress(NotSpeech):
-            yield from tts.speaker.say(
-                ClauseRequest(TEXT, "ryan", "english", "", 30, seed), Uncancelled()
-            )
-
-    alone = [joined(speech(seed)) for seed in (4, 5)]
-    streams = [speech(seed) for seed in (4, 5)]
+    alone = [joined(clause(tts, seed)) for seed in (4, 5)]
+    streams = [clause(tts, seed) for seed in (4, 5)]
     made = [[next(stream) for _ in range(2)] for stream in streams]
-    waiting = tts.speaker.say(ClauseRequest(TEXT, "ryan", "english", "", 30, 6), Token(looks))
+    waiting: Any = clause(tts, 6, by=Token(looks))
     with suppress(Cancelled):
         for _ in range(4):
             next(waiting)
@@ -380,8 +370,7 @@ def test_a_clause_without_an_end_is_cut_at_its_limit() -> None:
     assert frames == most_frames(TEXT)
 
 
-def test_damaged_weights_are_refused(tmp_path: Any) -> None:
-
+def test_damaged_weights_are_refused(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(directory(), broken)
     (broken / "model.safetensors").write_bytes(b"nothing")
