@@ -151,6 +151,8 @@ async def _read_line(connection: socket.socket) -> bytes:
 
 
 class NotRunning(ReachyVoiceError):
+    """No server is running here."""
+
     exit_code = 9
 
 

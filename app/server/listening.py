@@ -21,6 +21,8 @@ BACKLOG = 128
 
 
 class ServerError(ReachyVoiceError):
+    """The server cannot listen."""
+
     exit_code = 20
 
 
