@@ -1,4 +1,5 @@
-"""Work done before a turn is known to be over: transcript, speculative reply, decision.
+"""Work done before a turn is known to be over: transcript, speculative reply, decision. What comes
+of it are facts for ``TurnMachine``.
 
 In a pause an ``Attempt`` runs the final transcript, then a gated reply and the turn detector side
 by side. The evidence decides how long the pause must last (``pipeline.turn_taking.endpointing``).
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import partial
 
@@ -33,9 +34,12 @@ from pipeline.speaking.replies import Replies
 from pipeline.spoken.punctuation import asks
 from pipeline.turn_taking import tuning
 from pipeline.turn_taking.endpointing import Decision, Evidence, decide
+from pipeline.turn_taking.overlaps import Overlaps
 from pipeline.turn_taking.speculation import Budget
 from pipeline.turn_taking.turn import Turn
+from pipeline.turn_taking.turn_facts import Conclusion, Fact, Mistake, Reading
 from pipeline.turn_taking.utterance import Attempt, SpeculativeReply, TurnSpeech, Words
+from pipeline.waking.waking import Waking
 from pipeline.work import Cancelled, Priority, Work
 
 
@@ -47,15 +51,19 @@ class Attempts:
         context: SessionContext,
         listener: Listener,
         directions: Directions,
+        overlaps: Overlaps,
         replies: Replies,
         warm_up: WarmUp,
+        waking: Waking | None,
     ) -> None:
         self._context = context
         self._stages = context.stages
         self._listener = listener
         self._directions = directions
+        self._overlaps = overlaps
         self._replies = replies
         self._warm_up = warm_up
+        self._waking = waking
         self._budget = Budget(context.settings.speculation)
         self._own_pauses_ms: deque[int] = deque(maxlen=tuning.OWN_PAUSES)
         """Those within turns that had words: a noise's say nothing about people."""
@@ -85,6 +93,23 @@ class Attempts:
             now = asyncio.get_running_loop().time()
             utterance.speculative = self._speculate(newest, Work(Priority.SPECULATIVE), now)
 
+    async def read_words(self, utterance: TurnSpeech) -> Reading:
+        """Transcribe the words so far of speech over an answer."""
+        segment = self.segment(utterance, self._listener.heard_end)
+        text = segment.unread
+        with suppress(ReachyVoiceError):  # then its length decides
+            transcript = await utterance.recognition.transcript(utterance.reading)
+            text = believed(self._context, transcript, segment).text
+        return self._reading(utterance, text)
+
+    def read_length(self, utterance: TurnSpeech) -> Reading:
+        """Judge speech over an answer by its length, before its words are known."""
+        segment = self.segment(utterance, self._listener.heard_end)
+        return self._reading(utterance, segment.unread)
+
+    def _reading(self, utterance: TurnSpeech, text: str | None) -> Reading:
+        return Reading(utterance.turn, self._overlaps.verdict(utterance, text), text)
+
     def _speculate(self, speech: AudioPart, work: Work, since: float) -> SpeculativeReply | None:
         """Begin a gated reply to ``speech``; ``None`` if another reply is being given."""
         uncommitted = UncommittedSpeech(speech)
@@ -111,7 +136,38 @@ class Attempts:
         utterance.attempt = attempt
         return attempt
 
-    async def transcribe(self, utterance: TurnSpeech, attempt: Attempt) -> Words:
+    async def facts(
+        self, utterance: TurnSpeech, attempt: Attempt, before: asyncio.Task[None] | None
+    ) -> AsyncGenerator[Fact, None]:
+        """From the first silent frames to the commit; cancelled when speech resumes. ``before``:
+        the previous turn's task, because turns are committed in order."""
+        words = await self._transcribe(utterance, attempt)
+        if before:
+            await asyncio.wait({before})
+        attempt.words = words
+        turn, text = utterance.turn, attempt.text
+        yield self._reading(utterance, text)
+        if self._overlaps.mistake(utterance, attempt):
+            yield Mistake(turn)
+        if self._waking and isinstance(words, Transcript) and not turn.state.overlaps:
+            cuts = utterance.cut_reply is not None
+            attempt.words = self._waking.aside(words, turn.onset, turn.speech_end, cuts)
+            text = attempt.text
+            if attempt.invented == "farewell":
+                self._replies.forget_pending()  # what it interrupts is not given again
+        async with aclosing(self._decisions(utterance, attempt)) as decisions:
+            async for decision in decisions:
+                if not turn.state.is_over:
+                    for end in self._listener.judge(decision.wait_ms):
+                        yield end
+        utterance.recognition.stop()
+        verdict = self._overlaps.verdict(utterance, text)
+        yield Conclusion(turn, text, verdict, attempt.invented)
+        self._book_use(turn, attempt)
+        if self._waking:
+            self._waking.obey(attempt.invented)
+
+    async def _transcribe(self, utterance: TurnSpeech, attempt: Attempt) -> Words:
         """The final transcript of the audio fed so far."""
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -141,7 +197,7 @@ class Attempts:
             live=True,
         )
 
-    async def decisions(
+    async def _decisions(
         self, utterance: TurnSpeech, attempt: Attempt
     ) -> AsyncGenerator[Decision, None]:
         """Yield how long the pause must last, again with each new piece of evidence, until the turn
@@ -291,7 +347,7 @@ class Attempts:
             attempt.task.cancel()
         self._book_waste(attempt.item_id, attempt.work)
 
-    def book_use(self, turn: Turn, attempt: Attempt) -> None:
+    def _book_use(self, turn: Turn, attempt: Attempt) -> None:
         """The turn is over: count its engine time as used, or as wasted if it was noise. A
         discarded answer was counted when it was discarded."""
         if attempt.text:

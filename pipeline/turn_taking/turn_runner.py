@@ -1,18 +1,17 @@
 """Carries out what ``TurnMachine`` decides: recognises, commits and answers speech, and interrupts
-answers. ``pipeline.turn_taking.turns`` says what happens."""
+answers. What happens is told by ``pipeline.turn_taking.turns`` (what is heard, what the client
+wants) and ``attempts`` (what was said)."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing, suppress
+from collections import deque
+from contextlib import aclosing
 
 from pipeline.context import SessionContext
 from pipeline.conversation.transcribing import Transcriber
-from pipeline.engines.contract import Transcript
-from pipeline.errors import ReachyVoiceError
 from pipeline.hearing.keywords import keywords_of
 from pipeline.hearing.listening import Listener
-from pipeline.hearing.plausibility import believed
 from pipeline.hearing.recognition import Recognition, StableWords
 from pipeline.speaking.replies import Replies
 from pipeline.turn_taking.attempts import Attempts
@@ -23,20 +22,16 @@ from pipeline.turn_taking.turn_facts import (
     Act,
     Action,
     ClientRequest,
-    Conclusion,
     Do,
     Fact,
     Ignore,
-    Mistake,
     NothingLeft,
-    Reading,
     Resume,
     Start,
     Stop,
 )
 from pipeline.turn_taking.turn_machine import TurnMachine
 from pipeline.turn_taking.utterance import Attempt, TurnSpeech
-from pipeline.waking.waking import Waking
 
 
 class TurnRunner:
@@ -52,7 +47,6 @@ class TurnRunner:
         attempts: Attempts,
         replies: Replies,
         transcriber: Transcriber,
-        waking: Waking | None,
     ) -> None:
         self._context = context
         self._tasks = context.tasks
@@ -63,9 +57,10 @@ class TurnRunner:
         self._attempts = attempts
         self._replies = replies
         self._transcriber = transcriber
-        self._waking = waking
         self._machine = TurnMachine(context.settings.barge_in, context.config.answers_turns)
         self._speech: dict[Turn, TurnSpeech] = {}
+        self._facts: deque[Fact] = deque()
+        """The fact that is being acted on, and those that its actions have brought."""
 
     @property
     def busy(self) -> bool:
@@ -103,9 +98,18 @@ class TurnRunner:
     # -- actions
 
     def tell(self, fact: Fact) -> None:
-        """Take a fact, and do what follows from it."""
-        for action in self._machine.on(fact):
-            self._carry_out(action)
+        """Take a fact, and do what follows from it. A fact that an action brings is taken once all
+        actions are done."""
+        self._facts.append(fact)
+        if len(self._facts) > 1:
+            return
+        try:
+            while self._facts:
+                for action in self._machine.on(self._facts[0]):
+                    self._carry_out(action)
+                self._facts.popleft()
+        finally:
+            self._facts.clear()
         for turn in self._speech.keys() - set(self._machine.turns):
             del self._speech[turn]
         if not self.busy:
@@ -134,7 +138,7 @@ class TurnRunner:
                 self._events.ignore(utterance, reason)
 
     def _act(self, do: Do, utterance: TurnSpeech) -> None:
-        turn, attempt = utterance.turn, utterance.attempt
+        attempt = utterance.attempt
         match do:
             case Do.HOLD:
                 before, utterance.hold = utterance.hold, self._overlaps.hold() or utterance.hold
@@ -145,8 +149,7 @@ class TurnRunner:
             case Do.READ:
                 self._read(utterance)
             case Do.MEASURE:
-                text = self._attempts.segment(utterance, self._listener.heard_end).unread
-                self.tell(Reading(turn, self._overlaps.verdict(utterance, text), text))
+                self.tell(self._attempts.read_length(utterance))
             case Do.INTERRUPT if self._context.config.interruptible:
                 utterance.hold, utterance.cut_reply = None, self._replies.interrupt()
             case Do.INTERRUPT:
@@ -166,7 +169,8 @@ class TurnRunner:
                     self._context.heard_language = utterance.language_before
             case Do.REJECT:
                 self._events.reject(utterance)
-            case _ if attempt:
+            case _:
+                assert attempt, f"{do} without a pause"
                 self._settle(do, utterance, attempt)
 
     def _settle(self, do: Do, utterance: TurnSpeech, attempt: Attempt) -> None:
@@ -230,17 +234,13 @@ class TurnRunner:
             self.drop_open()
         else:
             utterance.is_reading = True
-            self._tasks.create_task(self._read_words(utterance))
+            self._tasks.create_task(self._look(utterance))
 
-    async def _read_words(self, utterance: TurnSpeech) -> None:
-        segment = self._attempts.segment(utterance, self._listener.heard_end)
-        text = segment.unread
-        with suppress(ReachyVoiceError):  # then its length decides
-            transcript = await utterance.recognition.transcript(utterance.reading)
-            text = believed(self._context, transcript, segment).text
+    async def _look(self, utterance: TurnSpeech) -> None:
+        reading = await self._attempts.read_words(utterance)
         utterance.is_reading = False
         if utterance.turn.state.speaks and not utterance.reading.cancelled:
-            self.tell(Reading(utterance.turn, self._overlaps.verdict(utterance, text), text))
+            self.tell(reading)
 
     def _attempt(self, utterance: TurnSpeech) -> None:
         turn = utterance.turn
@@ -250,35 +250,11 @@ class TurnRunner:
         before = self._speech[self._machine.ended[-1]] if self._machine.ended else None
         attempt = self._attempts.begin(utterance)
         task = before.attempt.task if before and before.attempt else None
-        attempt.task = self._tasks.create_task(self._follow_pause(utterance, attempt, task))
+        attempt.task = self._tasks.create_task(self._follow(utterance, attempt, task))
 
-    async def _follow_pause(
+    async def _follow(
         self, utterance: TurnSpeech, attempt: Attempt, before: asyncio.Task[None] | None
     ) -> None:
-        """From the first silent frames to the commit; cancelled when speech resumes. ``before``:
-        the previous turn's task, because turns are committed in order."""
-        words = await self._attempts.transcribe(utterance, attempt)
-        if before:
-            await asyncio.wait({before})
-        attempt.words = words
-        turn, text = utterance.turn, attempt.text
-        self.tell(Reading(turn, self._overlaps.verdict(utterance, text), text))
-        if self._overlaps.mistake(utterance, attempt):
-            self.tell(Mistake(turn))
-        if self._waking and isinstance(words, Transcript) and not turn.state.overlaps:
-            cuts = utterance.cut_reply is not None
-            attempt.words = self._waking.aside(words, turn.onset, turn.speech_end, cuts)
-            text = attempt.text
-            if attempt.invented == "farewell":
-                self._replies.forget_pending()  # what it interrupts is not given again
-        async with aclosing(self._attempts.decisions(utterance, attempt)) as decisions:
-            async for decision in decisions:
-                if turn is self._machine.open:
-                    for ended in self._listener.judge(decision.wait_ms):
-                        self.tell(ended)
-        utterance.recognition.stop()
-        verdict = self._overlaps.verdict(utterance, text)
-        self.tell(Conclusion(turn, text, verdict, attempt.invented))
-        self._attempts.book_use(turn, attempt)
-        if self._waking:
-            self._waking.obey(attempt.invented)
+        async with aclosing(self._attempts.facts(utterance, attempt, before)) as facts:
+            async for fact in facts:
+                self.tell(fact)

@@ -48,7 +48,7 @@ class Turns:
         self._hear = waking.hear if waking else listener.hear
         self._overlaps = overlaps = Overlaps(context, listener, replies)
         self._suspicion = suspicion = Suspicion(overlaps)
-        attempts = Attempts(context, listener, directions, replies, warm_up)
+        attempts = Attempts(context, listener, directions, overlaps, replies, warm_up, waking)
         self._runner = TurnRunner(
             context,
             listener,
@@ -58,7 +58,6 @@ class Turns:
             attempts,
             replies,
             transcriber,
-            waking,
         )
 
     @property
