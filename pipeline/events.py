@@ -105,7 +105,7 @@ class SpeechRejected:
     item_id: str
     engine_seconds: float = 0.0
     """What was spent to find that out."""
-    invented: Invention | Aside | None = None
+    exclusion: Invention | Aside | None = None
     """Why words that were recognised do not count."""
     doubt: Doubt | None = None
     speaker: str | None = None
@@ -171,10 +171,10 @@ class TranscriptReady:
     text: str
     seconds: float
     speaker: str | None = None
-    invented: Invention | Aside | None = None
+    exclusion: Invention | Aside | None = None
     doubt: Doubt | None = None
-    """For ``speaker``, ``invented`` and ``doubt`` see ``pipeline.engines.contract.Transcript``; the
-    last two are not sent over the wire."""
+    """``speaker``, ``exclusion`` and ``doubt``: see ``pipeline.engines.contract.Transcript``; the last
+    two are not sent over the wire."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class TurnRecord:
     """What the user said or wrote, if known."""
     speaker: str | None = None
     """Whose voice it was; empty: nobody enrolled; ``None``: not asked, or too short."""
-    invented: Invention | Aside | None = None
+    exclusion: Invention | Aside | None = None
     """Why what was recognised does not count as said; the text is then empty."""
     doubt: Doubt | None = None
     """What was recognised, if it is an ``Invention``. For the owner, never for a client."""

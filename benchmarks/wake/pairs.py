@@ -92,7 +92,7 @@ async def beside_two(
         if event.speech_start_sample is not None:
             turn = speaks[event.speech_start_sample : event.speech_end_sample]
             who = "the caller" if np.sum(turn == caller) * 2 >= np.sum(turn != " ") else "the other"
-            found[f"{who}: {event.invented or 'answered'}"] += 1
+            found[f"{who}: {event.exclusion or 'answered'}"] += 1
     return found
 
 

@@ -118,7 +118,7 @@ class Transcriber:
             self._chat.put(known)
         spoken = [part for part in known.parts if isinstance(part, AudioPart)]
         text = " ".join(part.transcript for part in spoken if part.transcript)
-        about = transcript.seconds, transcript.speaker, transcript.invented, transcript.doubt
+        about = transcript.seconds, transcript.speaker, transcript.exclusion, transcript.doubt
         self._context.bus.publish(TranscriptReady(item.id, text, *about))
 
     async def _item_with_text(self, item: MessageItem) -> MessageItem:

@@ -140,8 +140,8 @@ class Transcript:
     it."""
     language_probability: float = 1.0
     """How sure the engine is of the language."""
-    invented: Invention | Aside | None = None
-    """Why the session rejected the text, which is then empty. Engines set neither this nor the two
+    exclusion: Invention | Aside | None = None
+    """Why the words do not count; the text is then empty. Engines set neither this nor the two
     below."""
     doubt: Doubt | None = None
     """The rejected text and its scores."""

@@ -85,9 +85,9 @@ def believed(context: SessionContext, transcript: Transcript, segment: Segment) 
         return replace(transcript, text="")
     if why := invention(transcript, segment, lexicon):
         doubt = Doubt(transcript.text, segment.certainty, segment.speech_s)
-        return replace(transcript, text="", language="", invented=why, doubt=doubt)
+        return replace(transcript, text="", language="", exclusion=why, doubt=doubt)
     if aside := unwanted(transcript, segment, context.settings.people):
-        return replace(transcript, text="", language="", invented=aside)
+        return replace(transcript, text="", language="", exclusion=aside)
     context.note_language(transcript)
     return transcript
 

@@ -52,7 +52,7 @@ class OpenTurn:
     end_ms: int | None = None
     stopped_at: float | None = None
     text: str | None = None
-    invented: Invention | Aside | None = None
+    exclusion: Invention | Aside | None = None
     doubt: Doubt | None = None
     speaker: str | None = None
     transcript_at: float | None = None
@@ -116,7 +116,7 @@ def record_of(turn: OpenTurn, outcome: Outcome, at: float) -> TurnRecord:
         item_id=turn.item_id,
         answers_also=turn.answers_also,
         text=turn.text,
-        invented=turn.invented,
+        exclusion=turn.exclusion,
         doubt=turn.doubt,
         speaker=turn.speaker,
         error=turn.error,

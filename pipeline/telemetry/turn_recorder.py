@@ -178,7 +178,7 @@ class TurnRecorder:
                 turn.state, turn.end_ms, turn.stopped_at = State.STOPPED, event.audio_ms, at
                 turn.background_db = event.background_db
             case SpeechRejected():
-                turn.text, turn.invented = "", event.invented
+                turn.text, turn.exclusion = "", event.exclusion
                 turn.speaker, turn.doubt = event.speaker, event.doubt
                 turn.wasted_s += event.engine_seconds
                 self._drop_before(turn, at)
@@ -225,7 +225,7 @@ class TurnRecorder:
                 turn.wasted_s += event.engine_seconds
             case TranscriptReady():
                 turn.text, turn.transcript_at = event.text, at
-                turn.invented, turn.doubt = event.invented, event.doubt
+                turn.exclusion, turn.doubt = event.exclusion, event.doubt
                 turn.speaker = event.speaker
             case TranscriptFailed():
                 turn.error = event.message

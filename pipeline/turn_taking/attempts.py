@@ -153,7 +153,7 @@ class Attempts:
             cuts = utterance.cut_reply is not None
             attempt.words = self._waking.aside(words, turn.onset, turn.speech_end, cuts)
             text = attempt.text
-            if attempt.invented == "farewell":
+            if attempt.exclusion == "farewell":
                 self._replies.forget_pending()  # what it interrupts is not given again
         async with aclosing(self._decisions(utterance, attempt)) as decisions:
             async for decision in decisions:
@@ -162,10 +162,10 @@ class Attempts:
                         yield end
         utterance.recognition.stop()
         verdict = self._overlaps.verdict(utterance, text)
-        yield Conclusion(turn, text, verdict, attempt.invented)
+        yield Conclusion(turn, text, verdict, attempt.exclusion)
         self._book_use(turn, attempt)
         if self._waking:
-            self._waking.obey(attempt.invented)
+            self._waking.obey(attempt.exclusion)
 
     async def _transcribe(self, utterance: TurnSpeech, attempt: Attempt) -> Words:
         """The final transcript of the audio fed so far."""
@@ -177,7 +177,7 @@ class Attempts:
             transcript = await attributed(self._context, utterance.recognition, attempt.work)
         except ReachyVoiceError as error:
             # Nobody waits for an answer to a noise, nor for an apology.
-            return Transcript("", 0.0, invented="hardly speech") if segment.is_noise else error
+            return Transcript("", 0.0, exclusion="hardly speech") if segment.is_noise else error
         self._budget.note_pass(transcript.seconds, loop.time() - began)
         return believed(self._context, transcript, segment)
 

@@ -73,5 +73,5 @@ class SpeechEvents:
         attempt, item_id = utterance.attempt, utterance.turn.item_id
         spent_s = attempt.engine_seconds if attempt else 0.0
         heard = attempt.transcript if attempt else None
-        why = (heard.invented, heard.doubt, heard.speaker) if heard else ("background",)
+        why = (heard.exclusion, heard.doubt, heard.speaker) if heard else ("background",)
         self._bus.publish(events.SpeechRejected(item_id, spent_s, *why))

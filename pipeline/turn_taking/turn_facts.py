@@ -63,7 +63,7 @@ class Conclusion(NamedTuple):
     """``None`` if recognition failed."""
     verdict: Verdict
     """On speech that may still overlap an answer."""
-    invented: Ignored | None = None
+    exclusion: Ignored | None = None
     """Why words that were recognised do not count."""
 
 

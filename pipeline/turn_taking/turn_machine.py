@@ -194,7 +194,7 @@ class TurnMachine:
             yield Act(Do.FORGET_SPEAKER, turn)
         if overlaps and ignored(fact.verdict):
             turn.move("ignore")
-            yield Ignore(turn, fact.invented or fact.verdict)
+            yield Ignore(turn, fact.exclusion or fact.verdict)
             return
         merged = turn.state is TurnState.MERGED
         if not merged:

@@ -76,9 +76,9 @@ class Attempt:
         return self.transcript.text if self.transcript else None
 
     @property
-    def invented(self) -> Invention | Aside | None:
+    def exclusion(self) -> Invention | Aside | None:
         """Why words that were recognised do not count."""
-        return self.transcript.invented if self.transcript else None
+        return self.transcript.exclusion if self.transcript else None
 
     @property
     def speech(self) -> AudioPart:

@@ -191,7 +191,7 @@ class Waking:
         if why == "call" and cuts:
             why = None
         why = why or of_another
-        return replace(words, text="", invented=why) if why and self._can_sleep else words
+        return replace(words, text="", exclusion=why) if why and self._can_sleep else words
 
     def _of_another(self, words: Transcript) -> Aside | None:
         """Why ``words`` are not the caller's: whoever called last or, since it woke up, spoke

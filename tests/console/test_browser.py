@@ -533,7 +533,7 @@ async def test_turns_show_the_reasons_for_their_timing(served: Served, console: 
         await expect(row).to_have_count(3)
         await expect(row.first.locator("svg")).to_have_count(0)
         doubt = Doubt("Thanks for watching!", 0.55, 1.4)
-        session.bus.publish(TurnRecord("voice", "rejected", invented="credits", doubt=doubt))
+        session.bus.publish(TurnRecord("voice", "rejected", exclusion="credits", doubt=doubt))
         await expect(row.first).to_contain_text("(voice)")
         await expect(row.first).to_contain_text("rejected · does not count: credits")
         await expect(row.first).to_contain_text("Thanks for watching! (certainty 0.55, 1.4 s)")

@@ -110,7 +110,7 @@ def test_a_nearer_speaker_displaces_an_open_background_turn() -> None:
     played = play(say(3, TELEVISION), say(1.5, SPEAKER), say(3, TELEVISION), stt=stt)
     background, turn = played.events(SpeechStarted)
     (rejected,) = played.events(SpeechRejected)
-    assert (rejected.item_id, rejected.invented) == (background.item_id, "background")
+    assert (rejected.item_id, rejected.exclusion) == (background.item_id, "background")
     assert [each.item_id for each in played.events(InputCommitted)] == [turn.item_id]
     assert turn.audio_ms == pytest.approx(2872, abs=64)
     assert loud_s(stt, SPEAKER) == pytest.approx(1.5, abs=0.05)

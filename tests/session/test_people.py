@@ -41,7 +41,7 @@ def at_home(*acts: Any, speaker: ScriptedSpeaker | None = None, **options: Any) 
 
 def records(played: Scene) -> list[tuple[str, str | None, str | None]]:
     found = played.events(TurnRecord)
-    return [(each.outcome, each.speaker, each.invented) for each in found if each.item_id]
+    return [(each.outcome, each.speaker, each.exclusion) for each in found if each.item_id]
 
 
 def test_the_speaker_is_in_the_turn_and_prompt_but_not_the_transcript() -> None:

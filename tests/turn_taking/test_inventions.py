@@ -82,9 +82,9 @@ def test_an_invention_is_not_answered(text: str, reason: str) -> None:
     played = play(say(NOISE_S, MOTOR), silence(3.0), stt=stt, vad=HalfSureVad())
     assert not played.events(events.ReplyStarted)
     assert not played.events(events.InputCommitted)
-    assert [each.invented for each in played.events(events.SpeechRejected)] == [reason]
+    assert [each.exclusion for each in played.events(events.SpeechRejected)] == [reason]
     [record] = played.events(TurnRecord)
-    assert (record.outcome, record.invented, record.text) == ("rejected", reason, "")
+    assert (record.outcome, record.exclusion, record.text) == ("rejected", reason, "")
     assert record.doubt
     assert record.doubt.text == text
     assert record.doubt.certainty == pytest.approx(0.55)
@@ -105,7 +105,7 @@ def test_whatever_is_read_in_the_buzz_of_a_motor_is_not_answered(seconds: float)
     stt = ScriptedStt(texts=("And in a different direction.",))
     acts = (silence(1.0), say(seconds, MOTOR), silence(3.0))
     played = play(*acts, stt=stt, vad=BuzzingVad())
-    assert [each.invented for each in played.events(events.SpeechRejected)] == ["hardly speech"]
+    assert [each.exclusion for each in played.events(events.SpeechRejected)] == ["hardly speech"]
     assert not played.events(events.ReplyStarted)
 
 
@@ -114,7 +114,7 @@ def test_a_noise_that_cannot_be_recognised_gets_no_apology() -> None:
     played = play(
         say(NOISE_S, MOTOR), silence(3.0), say(1.0), silence(3.0), stt=stt, vad=HalfSureVad()
     )
-    assert [each.invented for each in played.events(events.SpeechRejected)] == ["hardly speech"]
+    assert [each.exclusion for each in played.events(events.SpeechRejected)] == ["hardly speech"]
     assert played.ends == [("failed", "no ears")], "but speech does"
 
 
@@ -152,7 +152,7 @@ def test_an_answer_stays_stopped_although_a_noise_follows_the_command() -> None:
     stt, acts = inventing("Stop."), (say(0.4), say(5.0, MOTOR), silence(9.0))
     played = over(*acts, stt=stt, vad=HalfSureVad())
     assert played.ends == [("cancelled", "turn_detected")]
-    assert [each.invented for each in played.events(events.SpeechRejected)] == ["hardly speech"]
+    assert [each.exclusion for each in played.events(events.SpeechRejected)] == ["hardly speech"]
 
 
 def test_an_invention_that_the_client_commits_has_an_empty_transcript() -> None:
@@ -168,7 +168,7 @@ def test_noise_that_the_client_commits_is_scored_if_turns_are_detected(text: str
     played = play(*acts, stt=stt, vad=HalfSureVad())
     assert played.transcripts == [""]
     [record] = records_of(played)
-    assert record.invented == INVENTED[text]
+    assert record.exclusion == INVENTED[text]
     assert record.doubt
     assert record.doubt.text == text
 

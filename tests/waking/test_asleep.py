@@ -64,7 +64,7 @@ class Told:
 
     @property
     def asides(self) -> list[str | None]:
-        return [event.invented for event in self.scene.events(events.SpeechRejected)]
+        return [event.exclusion for event in self.scene.events(events.SpeechRejected)]
 
 
 def listen(

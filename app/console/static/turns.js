@@ -95,7 +95,7 @@ function content({ turn, piece, url, problem }, listen, choose) {
   const audio = turn.first_audio_ms === null ? "no audio" : `first audio after ${Math.round(turn.first_audio_ms)} ms`;
   return html`<p dir="auto">${turn.speaker ? `${turn.speaker}: ` : ""}<strong>${turn.text || `(${turn.origin})`}</strong></p>
     ${turn.heard ? html`<p dir="auto">${turn.heard}</p>` : nothing}
-    <p class="note">${when} · session ${turn.session} (${turn.place}) · ${turn.under_way ? "speaking" : turn.outcome}${turn.cut_by ? `: ${turn.cut_by}` : ""}${turn.invented ? ` · ${ASIDES[turn.invented] ?? `does not count: ${turn.invented}`}` : ""} · ${audio}</p>
+    <p class="note">${when} · session ${turn.session} (${turn.place}) · ${turn.under_way ? "speaking" : turn.outcome}${turn.cut_by ? `: ${turn.cut_by}` : ""}${turn.exclusion ? ` · ${ASIDES[turn.exclusion] ?? `does not count: ${turn.exclusion}`}` : ""} · ${audio}</p>
     ${turn.doubt ? html`<p class="note">Recognised: ${turn.doubt.text} (certainty ${turn.doubt.certainty.toFixed(2)}, ${turn.doubt.speech_s.toFixed(1)} s)</p>` : nothing}
     ${turn.error ? html`<p class="bad">${turn.error}</p>` : nothing}
     ${bar(turn, piece, choose)}
