@@ -173,8 +173,8 @@ class TranscriptReady:
     speaker: str | None = None
     exclusion: Invention | Aside | None = None
     doubt: Doubt | None = None
-    """``speaker``, ``exclusion`` and ``doubt``: see ``pipeline.engines.contract.Transcript``; the last
-    two are not sent over the wire."""
+    """For ``speaker``, ``exclusion`` and ``doubt`` see ``pipeline.engines.contract.Transcript``.
+    The last two are not sent over the wire."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -274,7 +274,7 @@ class Replies:
         unfinished = latest if latest and latest.response.audible_s > BARELY_HEARD_S else None
         detection = self._context.config.turn_detection
         ours = detection is not None and detection.create_response
-        if ours and latest and latest is not self._retry and latest.response.barely_heard:
+        if ours and latest and latest is not self._retry and latest.response.is_talked_over:
             if latest.plan.words:
                 unfinished = latest
             else:

@@ -141,9 +141,9 @@ class Response:
         return self.delivery.heard_message(now())
 
     @property
-    def barely_heard(self) -> bool:
-        """Whether it is still being sent or played, with so little of it heard that it does not
-        count."""
+    def is_talked_over(self) -> bool:
+        """Whether it is still being sent or played, with so little of it heard (``TALKED_OVER_S``)
+        that it counts as not given."""
         is_played = self.unheard_s > 0 and self.state != "cancelled"
         if not (self.state == "active" or is_played) or self.delivery.has_call:
             return False
