@@ -35,7 +35,6 @@ RATE = 48_000
 _PROGRAMS = ("pulseaudio", "pactl", "pacat", "parec")
 _PLUGIN = "libasound_module_pcm_pulse.so"
 _AWAKE_S = 2.2
-_PATIENCE_S = 10.0
 
 
 def _missing() -> str | None:
@@ -151,8 +150,8 @@ class VirtualSound:
         self._server.wait()
         (self._folder / "native").unlink(missing_ok=True)
 
-    def plug(self) -> None:
-        """Add the card, and wait until sound flows without delay."""
+    def plug(self, awake: bool = True) -> None:
+        """Add the card. ``awake``: wait until sound flows without delay."""
         for sink in ("speaker", "micfeed"):
             self._pactl(
                 "load-module", "module-null-sink", f"sink_name={sink}", f"rate={RATE}", "channels=2"
@@ -167,7 +166,8 @@ class VirtualSound:
             self._keepers.append(
                 self._run("parec", f"--device={monitor}", "--latency-msec=10", output="/dev/null")
             )
-        time.sleep(_AWAKE_S)
+        if awake:
+            time.sleep(_AWAKE_S)
 
     def unplug(self) -> None:
         """Remove the card; the server stays."""
@@ -281,10 +281,10 @@ def lag_of(wanted: Pcm, heard: Pcm) -> tuple[int, float]:
     return at, float(score[at])
 
 
-def _until(true: Callable[[], bool], what: str) -> None:
+def _until(true: Callable[[], bool], what: str, patience_s: float = 10.0) -> None:
     """Poll a program that sends no events."""
-    end = time.monotonic() + _PATIENCE_S
+    end = time.monotonic() + patience_s
     while not true():
         if time.monotonic() > end:
-            raise TimeoutError(f"{what} took more than {_PATIENCE_S:g} s")
+            raise TimeoutError(f"{what} took more than {patience_s:g} s")
         time.sleep(0.02)
