@@ -143,7 +143,7 @@ async def test_a_client_that_stops_reading_is_cut_off(
 async def test_a_client_too_far_behind_is_closed_with_1008(served: Served) -> None:
     async with talking(served) as talk:
         session = await served.session_of(talk)
-        for _ in range(8_193):  # one more than a lossless subscription holds
+        for _ in range(8_193):  # one more than a subscription holds
             session.bus.publish(events.InputCleared())
         with closed_with(1008):
             await talk.until("nothing else")
