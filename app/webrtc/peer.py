@@ -232,6 +232,6 @@ class Peer:
             self.end(lost=False)
 
     def _state_changed(self) -> None:
-        state = self._connection.connectionState
+        state, sctp = self._connection.connectionState, self._connection.sctp
         if state in ("failed", "closed"):  # if the network is lost, aiortc may report either
-            self.end(lost=state == "failed" or self._silent)
+            self.end(lost=sctp is not None and sctp.transport.transport.state == "failed")

@@ -128,10 +128,14 @@ async def test_a_control_socket_follows_and_steers_the_call(served: Served) -> N
 async def test_a_conversation_is_resumed_after_the_network_was_lost(
     served: Served, monkeypatch: pytest.MonkeyPatch, noticed: bool
 ) -> None:
-    """``noticed``: the server has found out before the client calls again."""
+    """``noticed``: the server has found out before the client calls again. It has heard no sound
+    then, by which it could tell, too."""
     monkeypatch.setattr("app.webrtc.peer.SILENCE_S", 0.1)
     if noticed:
         monkeypatch.setattr(aioice.ice, "CONSENT_INTERVAL", 0.01)
+        monkeypatch.setattr(
+            "tests.support.caller.Microphone.recv", lambda _: asyncio.Event().wait()
+        )
     key = {"Authorization": "Bearer mine"}
     async with calling(served, headers=key) as caller:
         caller.send("conversation.item.create", item=text_item())
