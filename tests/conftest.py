@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,7 @@ WATCH.functions["os.read"].can_block_in("app/talk/keys.py", "read")
 for looks in ("os.readlink", "os.stat", "os.path.abspath"):
     for file in ("wakeword.py", "microwakeword.py"):
         WATCH.functions[looks].can_block_in(f"pymicro_wakeword/{file}", "__init__")
+WATCH.functions["io.TextIOWrapper.write"].can_block_in("pytest_timeout.py", "timeout_sigalrm")
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +94,14 @@ def nothing_blocks_the_loop() -> Iterator[None]:
     WATCH.activate()
     yield
     WATCH.deactivate()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, bool, bool]:
+    """Time out again and again: the first time may fail a task that nobody awaits."""
+    is_set = yield
+    signal.setitimer(signal.ITIMER_REAL, settings.timeout, settings.timeout / 4)
+    return is_set
 
 
 @pytest.fixture(scope="session")
