@@ -6,11 +6,10 @@ import calendar
 import re
 from collections.abc import Iterable, Mapping
 
-from pipeline.spoken.numbers import cardinal
-from pipeline.spoken.numerals import Numerals
+from pipeline.spoken.numerals import NUMERALS
 from pipeline.spoken.weekdays import short_days
 from pipeline.spoken.wording import WORDINGS
-from pipeline.spoken.words import pairs
+from pipeline.spoken.words import pairs, words_of
 
 _ELISIONS = re.compile(r"\b([dl]|(?:a|da|de|ne|su)ll|qu|un|mezz)'\s?(?=\w)")
 _GAP = "(?:(?<= )| )"
@@ -100,10 +99,7 @@ def _calendar(language: str) -> dict[str, str]:
 
 def _cardinals(language: str) -> dict[str, str]:
     """The words of each number below 100, and its digits. 1 is left out: often an article."""
+    words = words_of(language)
+    ones = ("", *(f"{words[key]} " for key in ("one", "one_feminine") if key in words))
     numbers = [n for n in range(100) if n != 1]
-    if language not in WORDINGS:
-        return {plain(cardinal(n)): str(n) for n in numbers}
-    wording = WORDINGS[language]
-    numerals = Numerals(wording)
-    ones = ("", f"{wording.one} ", f"{wording.one_feminine} ")
-    return {plain(numerals.cardinal(n, one)): str(n) for one in ones for n in numbers}
+    return {plain(NUMERALS[language].cardinal(n, one)): str(n) for one in ones for n in numbers}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.spoken.numbers import cardinal, ordinal, roman
+from pipeline.spoken.numerals import ENGLISH, roman
 from pipeline.spoken.rules import any_of, full_stop, rule
 from pipeline.spoken.words import pairs, words_of
 
@@ -43,7 +43,9 @@ ABBREVIATIONS = (
     rule(
         rf"(?<![\w.])({any_of(_BEFORE_NUMBERS)})\.:?\s?(?:(?=[\d(+])"
         rf"|(?-i:(?=[IVX]{{2,}}\b|[VX]\b)({_ROMAN}))\b)",
-        lambda m: f"{_BEFORE_NUMBERS[m[1].lower()]} {cardinal(roman(m[2])) if m[2] else ''}",
+        lambda m: (
+            f"{_BEFORE_NUMBERS[m[1].lower()]} {ENGLISH.cardinal(roman(m[2])) if m[2] else ''}"
+        ),
         any_case=True,
     ),
     rule(rf"(?<!\w)({any_of(_AT_ENDS)})", lambda m: _AT_ENDS[m[1]] + full_stop(m)),
@@ -73,7 +75,11 @@ def _roman_numeral(match: re.Match[str]) -> str:
     if match[2] == "I" and _VERB.match(match.string[match.end() :]):
         return match[0]
     value = roman(match[2])
-    number = cardinal(value) if re.fullmatch(_COUNTED, match[1]) else f"the {ordinal(value)}"
+    number = (
+        ENGLISH.cardinal(value)
+        if re.fullmatch(_COUNTED, match[1])
+        else f"the {ENGLISH.ordinal(value)}"
+    )
     return f"{match[1]} {number}"
 
 

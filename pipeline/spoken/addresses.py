@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.spoken.numbers import cardinal, digits, pairs
+from pipeline.spoken.numerals import ENGLISH
 from pipeline.spoken.rules import rule
 
 _HOST_SIGNS = {".": " dot ", "-": " dash ", "_": " underscore ", "@": " at ", "+": " plus "}
@@ -13,7 +13,7 @@ _NO_HOSTS = {"a.m", "p.m", "e.g", "i.e"}
 
 def _spelled(text: str) -> str:
     words = "".join(_HOST_SIGNS.get(sign, sign) for sign in text)
-    return re.sub(r"\d+", lambda m: f" {pairs(m[0])} ", words)
+    return re.sub(r"\d+", lambda m: f" {ENGLISH.pairs(m[0])} ", words)
 
 
 def _host(match: re.Match[str]) -> str:
@@ -29,7 +29,7 @@ def _squeezed(text: str) -> str:
 def _phone(match: re.Match[str]) -> str:
     groups = re.findall(r"\d+", match[0])
     plus = "plus " if match[0].startswith("+") else ""
-    return plus + ", ".join(digits(group) for group in groups)
+    return plus + ", ".join(ENGLISH.digits(group) for group in groups)
 
 
 def _short_phone(match: re.Match[str]) -> str:
@@ -38,7 +38,7 @@ def _short_phone(match: re.Match[str]) -> str:
 
 
 def _version(text: str) -> str:
-    return " point ".join(cardinal(int(part)) for part in text.split("."))
+    return " point ".join(ENGLISH.cardinal(int(part)) for part in text.split("."))
 
 
 ADDRESSES = (
@@ -55,7 +55,7 @@ ADDRESSES = (
     rule(r"\b(?:Node|Vue|Next|React|Three|Express)\.js\b", lambda m: m[0].replace(".js", " J S")),
     rule(
         r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]?\d)",
-        lambda m: " dot ".join(cardinal(int(part)) for part in m[0].split(".")),
+        lambda m: " dot ".join(ENGLISH.cardinal(int(part)) for part in m[0].split(".")),
     ),
     rule(r"(?<![\w.])C\+\+", "C plus plus"),
     rule(r"(?<![\w.])([CF])#(?!\w)", r"\1 sharp"),
@@ -70,7 +70,7 @@ VERSIONS = (
         lambda m: f"version {_version(m[1])}",
         any_case=True,
     ),
-    rule(r"(?<!\w)v(\d{1,3})(?!\.?\w)", lambda m: f"version {cardinal(int(m[1]))}"),
+    rule(r"(?<!\w)v(\d{1,3})(?!\.?\w)", lambda m: f"version {ENGLISH.cardinal(int(m[1]))}"),
     rule(r"(?<![\w.])\d{1,6}(?:\.\d{1,6}){2,}(?!\.?\w)", lambda m: _version(m[0])),
     rule(
         r"\b((?:version|release|python|node|java|ubuntu|debian|fedora|ios|android|macos|kernel|cuda"
@@ -87,7 +87,7 @@ PHONES = (
     rule(r"(?<![\w.-])\d{4}(?:[ -]\d{4}){3}(?![\w-])", _phone),
     rule(r"(?<![\w.-])\d{3}-\d{4}(?![\w-])", _short_phone),
     rule(r"(?<![\w.-])\d+(?:-\d+){2,}(?![\w-])", _phone),
-    rule(r"(?<=\b[Cc]all |\b[Dd]ial )(?:112|911|988|999)\b", lambda m: digits(m[0])),
+    rule(r"(?<=\b[Cc]all |\b[Dd]ial )(?:112|911|988|999)\b", lambda m: ENGLISH.digits(m[0])),
 )
 
 _BY_DIGITS = "code|pin|zip|password|passcode|extension|ext|account|serial|id|combination"
@@ -101,19 +101,19 @@ CODES = (
     rule(
         rf"\b((?:{_BY_DIGITS}){_IS})"
         r"(\d{3,})(?![\w.,]?\d|\w)",
-        lambda m: m[1] + digits(m[2]),
+        lambda m: m[1] + ENGLISH.digits(m[2]),
         any_case=True,
     ),
     rule(
         rf"\b((?:{_BY_PAIRS}){_IS})"
         r"(\d{3,4})(?![\w.,]?\d|\w)",
-        lambda m: m[1] + pairs(m[2]),
+        lambda m: m[1] + ENGLISH.pairs(m[2]),
         any_case=True,
     ),
-    rule(r"(?<![\w.,])\d{8,}(?<!000)(?![\w.,]?\d|\w)", lambda m: digits(m[0])),
+    rule(r"(?<![\w.,])\d{8,}(?<!000)(?![\w.,]?\d|\w)", lambda m: ENGLISH.digits(m[0])),
     rule(
         r"(?<![\w.])([A-Za-z]{1,2})-?(\d{3,4})(?![\w.,]?\d|\w)",
-        lambda m: f"{m[1].upper()} {pairs(m[2])}" if m[1].isupper() else m[0],
+        lambda m: f"{m[1].upper()} {ENGLISH.pairs(m[2])}" if m[1].isupper() else m[0],
     ),
 )
 """Numbers that count nothing. With a zero in front, any number is said digit by digit."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.spoken.numbers import INDIAN, cardinal, number, ordinal
+from pipeline.spoken.numerals import ENGLISH, INDIAN
 from pipeline.spoken.rules import NO_FACTOR, minus, rule
 
 # --- fractions ------------------------------------------------------------------------------------
@@ -13,7 +13,6 @@ _VULGAR = {
     "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5",
     "⅘": "4/5", "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8",
 }  # fmt: skip
-_PARTS = {*range(2, 11), 12, 16, 20, 32, 64, 100, 1000}
 _OUT_OF = {5, 10, 20, 50, 100}
 _SET_PHRASES = {
     "24/7": "twenty-four seven",
@@ -23,35 +22,22 @@ _SET_PHRASES = {
 }
 
 
-def fraction(over: int, under: int) -> str:
-    """ "three quarters"; empty if one would not say it so."""
-    if under not in _PARTS or over >= 2 * under:
-        return ""
-    if under == 2:
-        part = "half" if over == 1 else "halves"
-    elif under == 4:
-        part = "quarter" if over == 1 else "quarters"
-    else:
-        part = ordinal(under) + ("" if over == 1 else "s")
-    return f"{cardinal(over)} {part}"
-
-
 def _slash(match: re.Match[str]) -> str:
     if match[0] in _SET_PHRASES:
         return _SET_PHRASES[match[0]]
     over, under = int(match[1]), int(match[2])
     rated = under in _OUT_OF and re.match(r"\s(?:stars?|points?)\b", match.string[match.end() :])
     if rated or over == under or (under == 10 and over > 3):
-        return f"{cardinal(over)} out of {cardinal(under)}"
-    return fraction(over, under) or f"{cardinal(over)} over {cardinal(under)}"
+        return f"{ENGLISH.cardinal(over)} out of {ENGLISH.cardinal(under)}"
+    return ENGLISH.part(over, under) or f"{ENGLISH.cardinal(over)} over {ENGLISH.cardinal(under)}"
 
 
 def _mixed(match: re.Match[str]) -> str:
     over, under = int(match[2]), int(match[3])
-    if not 0 < over < under or under not in _PARTS:
+    part = "a half" if under == 2 else ENGLISH.part(over, under).replace("one q", "a q")
+    if not part or not 0 < over < under:
         return match[0]
-    part = "a half" if under == 2 else fraction(over, under).replace("one quarter", "a quarter")
-    return f"{cardinal(int(match[1]))} and {part}"
+    return f"{ENGLISH.cardinal(int(match[1]))} and {part}"
 
 
 FRACTIONS = (
@@ -98,7 +84,10 @@ MINUS = (
     *(rule(rf"(?<![^\s(]){sign}(?=[$€£]?\d)", f"{words} ") for sign, words in _BOUNDS.items()),
     rule(r"(?<=\bUTC|\bGMT)\s?[-–](?=\d)", " minus "),
     rule(r"(?<![\w.,])(\d+)\s?[-–]\s?(?=\d+[xX]\s(?:a\s|[a-z]{2}))", r"\1 to "),
-    rule(rf"(?<![\w.,])(\d+(?:\.\d+)?)[xX](?!\w){NO_FACTOR}", lambda m: f"{number(m[1])} times"),
+    rule(
+        rf"(?<![\w.,])(\d+(?:\.\d+)?)[xX](?!\w){NO_FACTOR}",
+        lambda m: f"{ENGLISH.number(m[1])} times",
+    ),
     rule(r"(?<!\w)~\s?(?=[$€£¥₹]?\d)", "about "),
     minus("minus"),
     rule(r"(?<![^\s(=×÷+*/^<>≤≥≈~\"'])[-−](?=[$€£¥₹]?(?:\d|\.\d))(?!\d+-)", "minus "),
@@ -139,10 +128,10 @@ SUMS = (
 NUMBERS = (
     rule(
         rf"(?<![\w.,])({INDIAN}|\d{{1,3}}(?:,\d{{3}})+|\d{{1,15}})(?:st|nd|rd|th)\b",
-        lambda m: ordinal(int(m[1].replace(",", ""))),
+        lambda m: ENGLISH.ordinal(int(m[1].replace(",", ""))),
         any_case=True,
     ),
     rule(r"(?<=[A-Za-z])-(?=\d)|(?<=\d)-(?=[A-Z]\b)", " "),
-    rule(r"(?<![\d.,]){n}(?![\d])", lambda m: f" {number(m[0])} "),
-    rule(r"\d+", lambda m: f" {number(m[0])} "),
+    rule(r"(?<![\d.,]){n}(?![\d])", lambda m: f" {ENGLISH.number(m[0])} "),
+    rule(r"\d+", lambda m: f" {ENGLISH.number(m[0])} "),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.spoken.numbers import cardinal, number, ordinal, year
+from pipeline.spoken.numerals import ENGLISH
 from pipeline.spoken.rules import full_stop, rule
 
 MONTHS = [
@@ -37,28 +37,30 @@ _YEAR = r"(?:,?\s(?P<year>1\d{3}|20\d\d))?(?![\w:/-])(?!\.\d)"
 
 def _month_day(match: re.Match[str]) -> str:
     """ "Nov 21, 2026" -> "November twenty-first, twenty twenty-six"."""
-    last = f" to {ordinal(int(match['last']))}" if match["last"] else ""
-    date = f"{_SHORT_MONTHS[match['month']]} {ordinal(int(match['day']))}{last}"
+    last = f" to {ENGLISH.ordinal(int(match['last']))}" if match["last"] else ""
+    date = f"{_SHORT_MONTHS[match['month']]} {ENGLISH.ordinal(int(match['day']))}{last}"
     return date + _with_year(match)
 
 
 def _day_month(match: re.Match[str]) -> str:
     """ "21 Nov 2026" -> "the twenty-first of November, twenty twenty-six"."""
-    last = f" to {ordinal(int(match['last']))}" if match["last"] else ""
+    last = f" to {ENGLISH.ordinal(int(match['last']))}" if match["last"] else ""
     the = match["the"] or "the "
-    date = f"{the}{ordinal(int(match['day']))}{last} of {_SHORT_MONTHS[match['month']]}"
+    date = f"{the}{ENGLISH.ordinal(int(match['day']))}{last} of {_SHORT_MONTHS[match['month']]}"
     return date + _with_year(match)
 
 
 def _with_year(match: re.Match[str]) -> str:
-    return f", {year(int(match['year']))}" if match["year"] else ""
+    return f", {ENGLISH.year(int(match['year']))}" if match["year"] else ""
 
 
 def _month_first(day: int, month: int, years: str) -> str | None:
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
     full = int(years) + (2000 if len(years) == 2 else 0) if years else 0
-    return f"{MONTHS[month - 1]} {ordinal(day)}" + (f", {year(full)}" if full else "")
+    return f"{MONTHS[month - 1]} {ENGLISH.ordinal(day)}" + (
+        f", {ENGLISH.year(full)}" if full else ""
+    )
 
 
 def _iso(match: re.Match[str]) -> str:
@@ -118,7 +120,7 @@ DATES = (
 
 
 def _month_year(match: re.Match[str]) -> str:
-    return f"{_SHORT_MONTHS[match['month']]} {year(int(match['year']))}"
+    return f"{_SHORT_MONTHS[match['month']]} {ENGLISH.year(int(match['year']))}"
 
 
 # --- times of day ---------------------------------------------------------------------------------
@@ -128,7 +130,7 @@ _HALF = r"(?:\s?(?P<half>[ap])\.?m\b\.?)"
 
 def _minutes(text: str) -> str:
     minutes = int(text)
-    return f"oh {cardinal(minutes)}" if minutes < 10 else cardinal(minutes)
+    return f"oh {ENGLISH.cardinal(minutes)}" if minutes < 10 else ENGLISH.cardinal(minutes)
 
 
 def _clock(match: re.Match[str]) -> str:
@@ -142,20 +144,20 @@ def _clock(match: re.Match[str]) -> str:
         hour, half = 12, "A"
     if not half and full:
         if hour <= 12:
-            return f"{cardinal(hour)} o'clock"
+            return f"{ENGLISH.cardinal(hour)} o'clock"
         hour, half = hour - 12, "P"
-    time = cardinal(hour) if full else f"{cardinal(hour)} {_minutes(minute)}"
+    time = ENGLISH.cardinal(hour) if full else f"{ENGLISH.cardinal(hour)} {_minutes(minute)}"
     return time + (f" {half} M" if half else "") + full_stop(match)
 
 
 def _hour(match: re.Match[str]) -> str:
     if int(match["hour"]) > 24:
         return match[0]
-    return f"{cardinal(int(match['hour']))} {match['half'].upper()} M{full_stop(match)}"
+    return f"{ENGLISH.cardinal(int(match['hour']))} {match['half'].upper()} M{full_stop(match)}"
 
 
 def _with_seconds(match: re.Match[str]) -> str:
-    parts = [cardinal(int(match[1])), _minutes(match[2]), _minutes(match[3])]
+    parts = [ENGLISH.cardinal(int(match[1])), _minutes(match[2]), _minutes(match[3])]
     return " ".join(parts) if int(match[2]) < 60 and int(match[3]) < 60 else match[0]
 
 
@@ -171,7 +173,7 @@ TIMES = (
     rule(rf"(?<![\w:.,$])(?P<hour>\d\d?){_HALF}(?!\w)", _hour, any_case=True),
     rule(
         r"(?<![\w:.,])({n}):({n})(?![\w:])",
-        lambda m: f"{number(m[1])} to {number(m[2])}",
+        lambda m: f"{ENGLISH.number(m[1])} to {ENGLISH.number(m[2])}",
     ),
 )
 """Also ratios, such as 16:9 and 3:1."""
@@ -195,26 +197,29 @@ def _year(match: re.Match[str]) -> str:
     after = match.string[match.end() :]
     if _COUNTED.match(after) and not _NO_PLURALS.match(after):
         return match[0]
-    return year(int(match[0]))
+    return ENGLISH.year(int(match[0]))
 
 
 def _span(match: re.Match[str]) -> str:
-    return f"{year(int(match[1]))} to {_second_year(match[1], match[2])}"
+    return f"{ENGLISH.year(int(match[1]))} to {_second_year(match[1], match[2])}"
 
 
 def _second_year(first: str, second: str) -> str:
-    return year(int(second)) if len(second) == 4 else year(int(first[:2] + second))
+    return ENGLISH.year(int(second)) if len(second) == 4 else ENGLISH.year(int(first[:2] + second))
 
 
 YEARS = (
     rule(r"(?<=\d0s)\s?[-–—]\s?(?=[12]\d{2}0['’]?s\b)", " to "),
-    rule(r"(?<=\d0s)\s?[-–—]\s?['’]?([2-9]0)s\b", lambda m: f" to {_plural(cardinal(int(m[1])))}"),
-    rule(r"(?<![\w.,$€£])([12]\d{2}0)['’]?s\b", lambda m: _plural(year(int(m[1])))),
-    rule(r"(?<!\w)['’]([2-9]0)s\b", lambda m: _plural(cardinal(int(m[1])))),
+    rule(
+        r"(?<=\d0s)\s?[-–—]\s?['’]?([2-9]0)s\b",
+        lambda m: f" to {_plural(ENGLISH.cardinal(int(m[1])))}",
+    ),
+    rule(r"(?<![\w.,$€£])([12]\d{2}0)['’]?s\b", lambda m: _plural(ENGLISH.year(int(m[1])))),
+    rule(r"(?<!\w)['’]([2-9]0)s\b", lambda m: _plural(ENGLISH.cardinal(int(m[1])))),
     rule(
         r"(?i:\b((?:the|his|her|their|my|your|early|mid|late)[ -]))([2-9]0)['’]?s\b"
         r"(?!\s?(?:timer|delay))",
-        lambda m: m[1] + _plural(cardinal(int(m[2]))),
+        lambda m: m[1] + _plural(ENGLISH.cardinal(int(m[2]))),
     ),
     rule(
         r"(?<![\w.,$€£:/-])(1[1-9]\d\d|20\d\d)\s?[-–—]\s?((?:1[1-9]|20)\d\d|\d\d)"

@@ -332,17 +332,12 @@ _KINDS = (
 )
 
 
-class _Compiled(NamedTuple):
-    kind: _Kind
-    whole: re.Pattern[str]
-    start: re.Pattern[str]
-
-
-def _by_first_sign() -> Mapping[str, list[_Compiled]]:
-    table: defaultdict[str, list[_Compiled]] = defaultdict(list)
+def _by_first_sign() -> Mapping[str, list[tuple[_Kind, re.Pattern[str], re.Pattern[str]]]]:
+    """By sign, each kind that may begin with it, and its patterns for a whole one and a start."""
+    table = defaultdict(list)
     for kind in _KINDS:
         flags = re.DOTALL if kind is _KINDS[-1] else re.DOTALL | re.IGNORECASE
-        compiled = _Compiled(kind, re.compile(kind.whole, flags), re.compile(kind.start, flags))
+        compiled = (kind, re.compile(kind.whole, flags), re.compile(kind.start, flags))
         for sign in {*kind.signs, *(kind.signs.upper() if flags & re.IGNORECASE else "")}:
             table[sign].append(compiled)
     return dict(table)

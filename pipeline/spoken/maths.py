@@ -11,9 +11,7 @@ import unicodedata
 from collections.abc import Mapping
 from functools import lru_cache
 
-from pipeline.spoken import worded
-from pipeline.spoken.arithmetic import fraction
-from pipeline.spoken.numbers import number
+from pipeline.spoken.numerals import NUMERALS
 from pipeline.spoken.words import MATHS_WORDS, by_turns, words_of
 
 _SIGNS = """
@@ -91,6 +89,7 @@ class _Reader:
         self._tokens = tokens
         self._language = language
         self._words: Mapping[str, str] = MATHS_WORDS.get(language, {})
+        self._numerals = NUMERALS.get(language)
         self._letters = by_turns(words_of(language).get("letters", ""))
         """Greek letters with a name of their own: ``alpha`` is "alfa" in Spanish."""
         self._at = 0
@@ -212,21 +211,12 @@ class _Reader:
             return f"{token[: text.start()].rstrip('° ')} {degree}{text[1].strip()}{unit}"
         over, slash, under = token.partition("/")
         if slash:
-            return self._part(over, under) or self._fraction(
-                self._number(over), self._number(under)
-            )
-        if not re.fullmatch(_NUMBER, token):
+            part = self._numerals.part(int(over), int(under)) if self._numerals else ""
+            return part or self._fraction(self._number(over), self._number(under))
+        if not self._numerals or not re.fullmatch(_NUMBER, token):
             return token
-        if self._language == "en":
-            parts = re.findall(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?", token)
-            return ", ".join(map(number, parts))
-        return worded.number(token, self._language) if self._words else token
-
-    def _part(self, over: str, under: str) -> str:
-        """ "one half", if there is a word for it."""
-        if self._language == "en":
-            return fraction(int(over), int(under))
-        return worded.part(f"{over}/{under}", self._language) if self._words else ""
+        one = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?" if self._language == "en" else r".+"
+        return ", ".join(map(self._numerals.number, re.findall(one, token)))
 
     def _power(self, exponent: str) -> str:
         digit = {self._number("2"): "²", self._number("3"): "³"}.get(exponent)

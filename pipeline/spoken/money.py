@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.spoken.numbers import cardinal, number
+from pipeline.spoken.numerals import ENGLISH
 from pipeline.spoken.rules import rule
 
 _CURRENCIES = {
@@ -39,27 +39,29 @@ def _money(match: re.Match[str]) -> str:
     names = _CURRENCIES["$" if sign.endswith("$") else _CODES.get(sign, sign)]
     large = groups.get("large") or _SHORT.get((groups.get("short") or "").strip().lower(), "")
     if to := groups.get("to"):
-        return " ".join(filter(None, (number(match["n"]), "to", number(to), large, names[1])))
+        return " ".join(
+            filter(None, (ENGLISH.number(match["n"]), "to", ENGLISH.number(to), large, names[1]))
+        )
     if large:
-        return f"{number(match['n'])} {large} {names[1]}"
+        return f"{ENGLISH.number(match['n'])} {large} {names[1]}"
     whole, _, part = match["n"].partition(".")
     if len(part) == 2 and names[2]:
         return _with_cents(whole or "0", int(part), names)
-    return f"{number(match['n'])} {names[0] if match['n'] == '1' else names[1]}"
+    return f"{ENGLISH.number(match['n'])} {names[0] if match['n'] == '1' else names[1]}"
 
 
 def _with_cents(whole: str, part: int, names: tuple[str, str, str, str]) -> str:
     """ "5", 20 -> "five dollars and twenty cents"; no word of what is zero."""
     one, many, cent, cents = names
-    small = f"{cardinal(part)} {cent if part == 1 else cents}"
-    large = f"{number(whole)} {one if whole == '1' else many}"
+    small = f"{ENGLISH.cardinal(part)} {cent if part == 1 else cents}"
+    large = f"{ENGLISH.number(whole)} {one if whole == '1' else many}"
     if whole == "0" and part:
         return small
     return f"{large} and {small}" if part else large
 
 
 def _cents(match: re.Match[str]) -> str:
-    return f"{number(match[1])} cent{'' if match[1] == '1' else 's'}"
+    return f"{ENGLISH.number(match[1])} cent{'' if match[1] == '1' else 's'}"
 
 
 MONEY = (

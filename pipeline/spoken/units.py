@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.spoken.numbers import cardinal, number
+from pipeline.spoken.numerals import ENGLISH
 from pipeline.spoken.rules import any_of, rule
 from pipeline.spoken.words import table, words_of
 
@@ -21,13 +21,13 @@ def _amount(match: re.Match[str]) -> str:
     one, many = _UNITS[match["unit"]]
     singular = match["n"] == "1" or match["gap"] == "-"
     per = f" per {_each(match['count'], match['per'])}" if match["per"] else ""
-    return f"{number(match['n'])} {one if singular else many}{per}"
+    return f"{ENGLISH.number(match['n'])} {one if singular else many}{per}"
 
 
 def _each(count: str | None, unit: str) -> str:
     """ "m³", or "100 km" in "5 l/100 km"."""
     one, many = _UNITS.get(unit, (unit, unit))
-    return f"{number(count)} {many}" if count else one
+    return f"{ENGLISH.number(count)} {many}" if count else one
 
 
 def _after_words(match: re.Match[str]) -> str:
@@ -40,36 +40,36 @@ def _area_or_volume(match: re.Match[str]) -> str:
     """ "10 sq ft"."""
     kind = {"sq": "square", "cu": "cubic"}[match["kind"]]
     one, many = _UNITS[match["unit"]]
-    return f"{number(match['n'])} {kind} {one if match['n'] == '1' else many}"
+    return f"{ENGLISH.number(match['n'])} {kind} {one if match['n'] == '1' else many}"
 
 
 def _height(match: re.Match[str]) -> str:
     """5'10" -> "five foot ten"."""
-    return f"{cardinal(int(match[1]))} foot {cardinal(int(match[2]))}"
+    return f"{ENGLISH.cardinal(int(match[1]))} foot {ENGLISH.cardinal(int(match[2]))}"
 
 
 def _inches(match: re.Match[str]) -> str:
     """Not of "Apollo 11" in quotation marks."""
     if re.search(r'(?<![^\s(])"[^"]*$', match.string[: match.start()]):
         return match[0]
-    return f"{number(match[1])} inch{'' if match[1] == '1' else 'es'}"
+    return f"{ENGLISH.number(match[1])} inch{'' if match[1] == '1' else 'es'}"
 
 
 UNITS = (
     rule(r"(?<![\w.,])(\d{1,2})\s?(?:'|′|ft\.?\s)\s?(\d{1,2})\s?(?:\"|″|''|in\b\.?)", _height),
     rule(r"(?<![\w.,\"])({n})(?:\"|″)(?!\w)", _inches),
-    rule(r"(?<![\w.,'])(\d{1,3})′", lambda m: f"{number(m[1])} feet"),
+    rule(r"(?<![\w.,'])(\d{1,3})′", lambda m: f"{ENGLISH.number(m[1])} feet"),
     rule(
         r"(?<![\w.,])(?P<n>{n})\s?(?P<kind>sq|cu)\.?\s(?P<unit>ft|m|km|mi|yd|cm)\b\.?",
         _area_or_volume,
     ),
     rule(r"(?<=°[CF])\s?/\s?(?=\d)", ", "),
     rule(r"(?<=\d°)\s?([NSEW])\b", lambda m: f" {_WINDS[m[1]]}"),
-    rule(r"(?<![\w.])({n})[\s-]?%", lambda m: f"{number(m[1])} percent"),
-    rule(r"(?<![\w.])({n})\s?‰", lambda m: f"{number(m[1])} per thousand"),
-    rule(r"(?<![\w.,])(\d+)k(?!\w)", lambda m: f"{number(m[1])} thousand"),
-    rule(r"(?<![\w.,])({n})M(?=\s[a-z])", lambda m: f"{number(m[1])} million"),
-    rule(r"(?<![\w.,])({n})\s?bn\b", lambda m: f"{number(m[1])} billion"),
+    rule(r"(?<![\w.])({n})[\s-]?%", lambda m: f"{ENGLISH.number(m[1])} percent"),
+    rule(r"(?<![\w.])({n})\s?‰", lambda m: f"{ENGLISH.number(m[1])} per thousand"),
+    rule(r"(?<![\w.,])(\d+)k(?!\w)", lambda m: f"{ENGLISH.number(m[1])} thousand"),
+    rule(r"(?<![\w.,])({n})M(?=\s[a-z])", lambda m: f"{ENGLISH.number(m[1])} million"),
+    rule(r"(?<![\w.,])({n})\s?bn\b", lambda m: f"{ENGLISH.number(m[1])} billion"),
     rule(
         rf"(?<![\w,])(?<!\d\.)(?P<n>{{n}})(?P<gap>\s?|-)(?P<unit>{_UNIT})"
         rf"(?:/(?:(?P<count>\d+)\s?)?(?P<per>{_EACH}))?(?![\w²³^°]|/\w|['’]\w)"

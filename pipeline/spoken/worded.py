@@ -12,8 +12,7 @@ from functools import cache
 
 from pipeline.spoken.german import ARTICLES, COUNTED_NOUNS, inflected
 from pipeline.spoken.language import SMALL_WORDS
-from pipeline.spoken.numbers import INDIAN, roman
-from pipeline.spoken.numerals import NUMERAL, Numerals
+from pipeline.spoken.numerals import INDIAN, NUMERAL, NUMERALS, roman
 from pipeline.spoken.punctuation import PAUSES, TYPED_GAPS, TYPOGRAPHY, grouping
 from pipeline.spoken.rules import Rule, any_of, apply, full_stop, last_stop, rule
 from pipeline.spoken.weekdays import spans, weekdays
@@ -53,16 +52,6 @@ def in_words(text: str, language: str) -> str:
     return " ".join(text.split())
 
 
-def number(text: str, language: str) -> str:
-    """A number that counts nothing."""
-    return Numerals(WORDINGS[language]).number(text)
-
-
-def part(text: str, language: str) -> str:
-    """ "1/2" -> "ein halb"; empty if there is no word for it."""
-    return WORDINGS[language].signs.get(_SIGNS_OF_PARTS.get(text, ""), "")
-
-
 @cache
 def _rules(language: str) -> tuple[Sequence[Rule], ...]:
     words = _Words(language)
@@ -91,9 +80,9 @@ class _Words:
     def __init__(self, language: str) -> None:
         self._language = language
         self._w = WORDINGS[language]
-        self._numerals = Numerals(self._w)
-        self._calendar = WordedCalendar(self._numerals)
-        self._amounts = WordedAmounts(self._numerals)
+        self._numerals = NUMERALS[language]
+        self._calendar = WordedCalendar(self._w, self._numerals)
+        self._amounts = WordedAmounts(self._w, self._numerals)
         names = {*self._w.numbered.values(), self._w.signs["§"], "Satz", *_NUMBER.split("|")}
         self._names = re.compile(rf"\b(?:{any_of(names)})\s?$|§\s?$")
         """What may stand before the number of a paragraph, which counts nothing."""
@@ -105,7 +94,7 @@ class _Words:
         after = re.match(r"\s([^\W\d_]+)", match.string[match.end() :])
         counts = after and after[1].lower() not in self._small_words
         counts = counts and not self._names.search(match.string[: match.start()])
-        one = self._numerals.one(after[1]) if after and counts else ""
+        one = self._w.one_before(after[1]) if after and counts else ""
         feminine = one[:3] in ("una", "uma") and after and after[1].endswith("as")
         if re.fullmatch(r"1[1-9]\d\d", match[0]) and not feminine:
             return f" {self._numerals.year(int(match[0]))} "
@@ -114,35 +103,35 @@ class _Words:
     def _half(self, match: re.Match[str]) -> str:
         """ "½ taza" -> "media taza"."""
         counts = match[1].lower() not in self._small_words
-        return f" {self._amounts.half(self._numerals.one(match[1]) if counts else '')}"
+        return f" {self._amounts.half(self._w.one_before(match[1]) if counts else '')}"
 
     def _german_ordinal(self, match: re.Match[str]) -> str:
         """ "der 2. Versuch" -> "der zweite Versuch"."""
         first, last = (
-            each and inflected(str(self._w.numbers.to_ordinal(int(each))), match[1])
+            each and inflected(self._numerals.ordinal(int(each)), match[1])
             for each in (match[2], match[4])
         )
-        return f"{match[1]}{self._numerals.linked(first, match[3], last)}"
+        return f"{match[1]}{self._w.linked(first, match[3], last)}"
 
     def _german_roman(self, match: re.Match[str]) -> str:
         """ "der VIII." -> "der achte"."""
         return (
             match[1]
-            + inflected(self._w.numbers.to_ordinal(roman(match[2])), match[1])
+            + inflected(self._numerals.ordinal(roman(match[2])), match[1])
             + last_stop(match)
         )
 
     def _nth(self, match: re.Match[str]) -> str:
         """ "3. Stock" -> "dritter Stock", without a word before it; "1.-3. Klasse"."""
         first, last = (
-            each and str(self._w.numbers.to_ordinal(int(each)))[:-1] + COUNTED_NOUNS[match[4]]
+            each and self._numerals.ordinal(int(each))[:-1] + COUNTED_NOUNS[match[4]]
             for each in (match[1], match[3])
         )
-        return f"{self._numerals.linked(first, match[2], last)} "
+        return f"{self._w.linked(first, match[2], last)} "
 
     def _ordinal(self, match: re.Match[str]) -> str:
         end, new = self._w.ordinals[match[2]]
-        return re.sub(f"{end}$", new, str(self._w.numbers.to_ordinal(int(match[1]))))
+        return re.sub(f"{end}$", new, self._numerals.ordinal(int(match[1])))
 
     def _german_compound(self, match: re.Match[str]) -> str:
         """ "90er" -> "neunziger"; "3-mal" -> "dreimal"."""
@@ -154,12 +143,12 @@ class _Words:
     def _ruler(self, match: re.Match[str]) -> str:
         """ "Louis XIV" -> "Louis quatorze". In German, a ruler's number has a full stop."""
         value, (before, last_ordinal) = roman(match[2]), self._w.ruler
-        words, stop = self._w.numbers, match[3] or ""
+        stop = match[3] or ""
         if value > last_ordinal or (self._w is GERMAN and not stop):
-            return f"{match[1]} {words.to_cardinal(value)}{stop}"
+            return f"{match[1]} {self._numerals.cardinal(value)}{stop}"
         if re.match(r"\s[^\W\d_A-ZÄÖÜ]", match.string[match.end() :]):
             stop = ""
-        ordinal = f"{before}{words.to_ordinal(value)}{stop}"
+        ordinal = f"{before}{self._numerals.ordinal(value)}{stop}"
         if re.fullmatch(_WOMAN, match[1]):
             is_german = before == "der "
             ordinal = ordinal.replace("der", "die") if is_german else re.sub(r"o\b", "a", ordinal)
@@ -267,7 +256,7 @@ class _Words:
             ),
             rule(
                 rf"\b({_ROMAN})(?:{self._w.nth})",
-                lambda m: str(self._w.numbers.to_ordinal(roman(m[1]))),
+                lambda m: self._numerals.ordinal(roman(m[1])),
             ),
             rule(
                 rf"\b(?=(?:{_RULERS})\s(?!\w\.\s[A-Z])|\w+\s(?![IVX]\b))"

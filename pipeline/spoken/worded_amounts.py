@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pipeline.spoken.language import SMALL_WORDS
 from pipeline.spoken.numerals import NUMERAL, Numerals
 from pipeline.spoken.rules import NO_FACTOR, Rule, any_of, full_stop, last_stop, minus, rule
+from pipeline.spoken.wording import Wording
 from pipeline.spoken.words import pairs
 
 _LARGE = (
@@ -26,9 +27,9 @@ _WITH_CENTS = ("€", "EUR", "$", "USD", "US$")
 
 
 class WordedAmounts:
-    def __init__(self, numerals: Numerals) -> None:
+    def __init__(self, wording: Wording, numerals: Numerals) -> None:
+        self._w = wording
         self._numerals = numerals
-        self._w = numerals.wording
 
     def amounts(self) -> Sequence[Rule]:
         units, money = any_of(self._w.units), any_of(self._w.currencies)
@@ -89,7 +90,7 @@ class WordedAmounts:
         self, number: str, one: str, several: str, large: str = "", single: str = ""
     ) -> str:
         """ "deux euros", "deux millions d'euros". ``single``: one million."""
-        words = self._numerals.number(number, self._numerals.one(large) if large else one)
+        words = self._numerals.number(number, self._w.one_before(large) if large else one)
         words = f"{words} {large}" if large else words
         words = single if single and number == "1" else words
         counts_of = re.search(r"[mb]il(?:l?i|l[óo]|h[ãõ])\w*$", words)

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from pipeline.spoken.german import inflected
 from pipeline.spoken.numerals import Numerals
 from pipeline.spoken.rules import Rule, any_of, full_stop, rule
-from pipeline.spoken.wording import GERMAN
+from pipeline.spoken.wording import GERMAN, Wording
 
 _NO_WORDS = re.compile("(?:jan|f[eé][bv]|apr|a[bv]r|ju[nl]|aug|o[ck]t|nov|dec)", re.IGNORECASE)
 """How shortened months begin that are no words, and need no full stop."""
 
 
 class WordedCalendar:
-    def __init__(self, numerals: Numerals) -> None:
+    def __init__(self, wording: Wording, numerals: Numerals) -> None:
+        self._w = wording
         self._numerals = numerals
-        self._w = numerals.wording
 
     def dates(self) -> Sequence[Rule]:
         before, day = r"(?P<before>\b[^\W\d_]+\s)?", r"(?P<day>[12]\d|3[01]|0?[1-9])"
@@ -102,7 +102,7 @@ class WordedCalendar:
 
     def _day(self, day: int, before: str) -> str:
         if self._w is GERMAN:
-            return inflected(str(self._w.numbers.to_ordinal(day)), before)
+            return inflected(self._numerals.ordinal(day), before)
         return self._w.first if day == 1 else self._numerals.cardinal(day)
 
     def _numeric_date(self, match: re.Match[str]) -> str:
@@ -122,7 +122,7 @@ class WordedCalendar:
         year, before = match["year"] or "", match["before"] or ""
         date = self._date(int(match["day"]), self._month(match["month"]), year, before)
         first = match["first"] and self._day(int(match["first"]), before)
-        return f"{before}{self._numerals.linked(first, match['link'], date)}{full_stop(match)}"
+        return f"{before}{self._w.linked(first, match['link'], date)}{full_stop(match)}"
 
     def _time(self, match: re.Match[str]) -> str:
         hour, minute = int(match["hour"]), int(match["minute"] or 0)

@@ -1,31 +1,23 @@
-"""How German, French, Spanish, Italian, Portuguese and Dutch are said: the words for numbers,
-dates, units and signs, read from ``words/*.yaml``.
+"""How German, French, Spanish, Italian, Portuguese and Dutch are said: the words for dates, units
+and signs, read from ``words/*.yaml``.
 
 ``pipeline.spoken.worded`` makes rules of them. English has rules of its own.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from num2words.lang_DE import Num2Word_DE
-from num2words.lang_ES import Num2Word_ES
-from num2words.lang_FR import Num2Word_FR
-from num2words.lang_IT import Num2Word_IT
-from num2words.lang_NL import Num2Word_NL
-from num2words.lang_PT import Num2Word_PT
-
-from pipeline.spoken.words import pairs, table, words_of
+from pipeline.spoken.words import LANGUAGES, pairs, table, words_of
 
 
 @dataclass(frozen=True)
 class Wording:
     """How one language words numbers, dates and signs."""
 
-    numbers: Any
-    """The converter of num2words."""
     one: str
     """1 before a noun."""
     comma: str
@@ -97,6 +89,16 @@ class Wording:
     ordinals: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Ending behind the digits -> the end of the ordinal, and what is said in its place."""
 
+    def one_before(self, noun: str) -> str:
+        return f"{self.one_feminine if re.fullmatch(self.feminine, noun) else self.one} "
+
+    def linked(self, first: str | None, link: str | None, last: str) -> str:
+        """ "3.-5.", "3./4." and "3. und 4."."""
+        if not (first and link):
+            return last
+        word = self.to if link in "-–—" else self.signs["&"] if link == "/" else link
+        return f"{first} {word} {last}"
+
 
 _READERS: dict[str, Callable[[Any], Any]] = {
     "months": lambda text: tuple(text.split()),
@@ -111,22 +113,15 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _wording(language: str, numbers: Any) -> Wording:
+def _wording(language: str) -> Wording:
     fields = {
         key: _READERS.get(key, str if isinstance(value, str) else dict)(value)
         for key, value in words_of(language).items()
         if key in Wording.__dataclass_fields__
     }
-    return Wording(numbers=numbers, **fields)
+    return Wording(**fields)
 
 
-WORDINGS = {
-    "de": _wording("de", Num2Word_DE()),
-    "es": _wording("es", Num2Word_ES()),
-    "fr": _wording("fr", Num2Word_FR()),
-    "it": _wording("it", Num2Word_IT()),
-    "nl": _wording("nl", Num2Word_NL()),
-    "pt": _wording("pt", Num2Word_PT()),
-}
+WORDINGS = {language: _wording(language) for language in LANGUAGES if language != "en"}
 """By language, ISO 639-1."""
-GERMAN, SPANISH = WORDINGS["de"], WORDINGS["es"]
+GERMAN = WORDINGS["de"]
