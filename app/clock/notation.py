@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import calendar
 import re
 from collections.abc import Iterable, Mapping
 
 from pipeline.spoken.numerals import NUMERALS
 from pipeline.spoken.weekdays import short_days
-from pipeline.spoken.wording import WORDINGS
 from pipeline.spoken.words import pairs, words_of
 
 _ELISIONS = re.compile(r"\b([dl]|(?:a|da|de|ne|su)ll|qu|un|mezz)'\s?(?=\w)")
@@ -92,7 +90,7 @@ class Notation:
 def _calendar(language: str) -> dict[str, str]:
     """The names of weekdays and months, and their marks: w0 to w6, m1 to m12."""
     weekdays = dict.fromkeys(short_days(language).values())
-    months = WORDINGS[language].months if language in WORDINGS else calendar.month_name[1:]
+    months = words_of(language)["months"].split()
     marked = {plain(name): f"m{n}" for n, name in enumerate(months, 1)}
     return marked | {plain(name): f"w{n}" for n, name in enumerate(weekdays)}
 

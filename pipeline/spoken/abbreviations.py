@@ -33,15 +33,16 @@ ABBREVIATIONS = (
     ),
     rule(r"(?<!\w)w/(?=\s?[A-Za-z])\s?", "with "),
     rule(
-        rf"(?<![\w.])({any_of({f'{key}.': '' for key in TITLES})})\s+(?=[A-Z])",
-        lambda m: f"{TITLES[m[1][:-1]]} " if not _is_street(m) else m[0],
+        rf"(?<![\w.])({any_of(TITLES)})\s+(?=[A-Z])",
+        lambda m: m[0] if _is_street(m) else f"{TITLES[m[1]]} ",
     ),
     rule(
-        r"\b(Mr|Ms|Dr|Prof)\.?(?= and (?:Missus|Miss|Doctor|Mrs|Ms|Dr)\b)", lambda m: TITLES[m[1]]
+        r"\b(Mr|Ms|Dr|Prof)\.?(?= and (?:Missus|Miss|Doctor|Mrs|Ms|Dr)\b)",
+        lambda m: TITLES[f"{m[1]}."],
     ),
-    rule(r"(?<![\w.])(Mr|Mrs|Dr|Prof)\s+(?=[A-Z][a-z])", lambda m: f"{TITLES[m[1]]} "),
+    rule(r"(?<![\w.])(Mr|Mrs|Dr|Prof)\s+(?=[A-Z][a-z])", lambda m: f"{TITLES[f'{m[1]}.']} "),
     rule(
-        rf"(?<![\w.])({any_of(_BEFORE_NUMBERS)})\.:?\s?(?:(?=[\d(+])"
+        rf"(?<![\w.])({any_of(_BEFORE_NUMBERS)}):?\s?(?:(?=[\d(+])"
         rf"|(?-i:(?=[IVX]{{2,}}\b|[VX]\b)({_ROMAN}))\b)",
         lambda m: (
             f"{_BEFORE_NUMBERS[m[1].lower()]} {ENGLISH.cardinal(roman(m[2])) if m[2] else ''}"

@@ -192,8 +192,6 @@ _VERBS = _english("verbs")
 """They begin the predicate of the words before them, unless those are a pronoun."""
 _PLACING = _english("placing")
 """A new part may begin with them, a little less clearly."""
-_ABBREVIATIONS = _english("unspoken")
-"""A full stop behind them ends no sentence, or may not."""
 
 
 def _border(
@@ -232,7 +230,7 @@ def _border(
 
 def _is_title(core: str) -> bool:
     """ "Dr.", whose name may follow on the next line."""
-    return core.endswith(".") and core.lstrip("\"'“‘(")[:-1] in TITLES
+    return core.lstrip("\"'“‘(") in TITLES
 
 
 def _is_abbreviated(core: str, words: int, language: str) -> bool:
@@ -241,7 +239,7 @@ def _is_abbreviated(core: str, words: int, language: str) -> bool:
     most_digits = 3 if words == 1 else 2 if language == "de" else 0
     numbered = word.isdecimal() and len(word) <= most_digits
     return core.endswith(".") and (
-        word in SHORTENED.get(language, _ABBREVIATIONS)
+        word in SHORTENED.get(language, SHORTENED["en"])
         or word.endswith(COMPOUNDS.get(language, ()))
         or bool(_INITIAL.search(core) or _NO_VOWEL.search(core))
         or (language != "en" and bool(_NO_WORD.search(core)))

@@ -5,49 +5,31 @@ from __future__ import annotations
 import re
 
 from pipeline.spoken.numerals import ENGLISH
-from pipeline.spoken.rules import full_stop, rule
+from pipeline.spoken.rules import any_of, full_stop, rule
+from pipeline.spoken.weekdays import short_days
+from pipeline.spoken.words import words_of
 
-MONTHS = [
-    *("January", "February", "March", "April", "May", "June", "July", "August"),
-    *("September", "October", "November", "December"),
-]
-_SHORT_MONTHS = {
-    **{name[:3]: name for name in MONTHS},
-    "Sept": "September",
-    **{name: name for name in MONTHS},
-}
-MONTH_NAMES = "|".join(sorted(_SHORT_MONTHS, key=len, reverse=True))
+_MONTHS = words_of("en")["months"].split()
+_MONTH_OF = {short: name for name in _MONTHS for short in (name, name[:3])} | {"Sept": "September"}
+MONTH_NAMES = any_of(_MONTH_OF)
 _MONTH = rf"(?P<month>{MONTH_NAMES})\b\.?"
-DAYS = {
-    "Mon": "Monday",
-    "Tue": "Tuesday",
-    "Tues": "Tuesday",
-    "Wed": "Wednesday",
-    "Thu": "Thursday",
-    "Thur": "Thursday",
-    "Thurs": "Thursday",
-    "Fri": "Friday",
-    "Sat": "Saturday",
-    "Sun": "Sunday",
-}
+DAYS = short_days("en")
 _DAY = r"(?P<day>[12]\d|3[01]|0?[1-9])(?:st|nd|rd|th)?"
 _TO_DAY = r"(?:\s?[-–—]\s?(?P<last>[12]\d|3[01]|0?[1-9])(?:st|nd|rd|th)?)?"
 _YEAR = r"(?:,?\s(?P<year>1\d{3}|20\d\d))?(?![\w:/-])(?!\.\d)"
 
 
-def _month_day(match: re.Match[str]) -> str:
-    """ "Nov 21, 2026" -> "November twenty-first, twenty twenty-six"."""
-    last = f" to {ENGLISH.ordinal(int(match['last']))}" if match["last"] else ""
-    date = f"{_SHORT_MONTHS[match['month']]} {ENGLISH.ordinal(int(match['day']))}{last}"
+def _named_date(match: re.Match[str]) -> str:
+    """ "November twenty-first, twenty twenty-six" or "the twenty-first of November", as written."""
+    month, day = _MONTH_OF[match["month"]], ENGLISH.ordinal(int(match["day"]))
+    days = f"{day} to {ENGLISH.ordinal(int(match['last']))}" if match["last"] else day
+    day_first = match.start("day") < match.start("month")
+    date = f"{match['the'] or 'the '}{days} of {month}" if day_first else f"{month} {days}"
     return date + _with_year(match)
 
 
-def _day_month(match: re.Match[str]) -> str:
-    """ "21 Nov 2026" -> "the twenty-first of November, twenty twenty-six"."""
-    last = f" to {ENGLISH.ordinal(int(match['last']))}" if match["last"] else ""
-    the = match["the"] or "the "
-    date = f"{the}{ENGLISH.ordinal(int(match['day']))}{last} of {_SHORT_MONTHS[match['month']]}"
-    return date + _with_year(match)
+def _month_year(match: re.Match[str]) -> str:
+    return f"{_MONTH_OF[match['month']]} {ENGLISH.year(int(match['year']))}"
 
 
 def _with_year(match: re.Match[str]) -> str:
@@ -58,7 +40,7 @@ def _month_first(day: int, month: int, years: str) -> str | None:
     if not (1 <= month <= 12 and 1 <= day <= 31):
         return None
     full = int(years) + (2000 if len(years) == 2 else 0) if years else 0
-    return f"{MONTHS[month - 1]} {ENGLISH.ordinal(day)}" + (
+    return f"{_MONTHS[month - 1]} {ENGLISH.ordinal(day)}" + (
         f", {ENGLISH.year(full)}" if full else ""
     )
 
@@ -96,7 +78,7 @@ DATES = (
     rule(r"(?<![\w/.-])(\d\d?)([/-])(\d\d?)\2((?:1\d|20)\d\d|\d\d)(?![\w/-])", _slashed_date),
     rule(r"(?<![\w/.-])(\d\d?)\.(\d\d?)\.((?:1\d|20)\d\d)(?![\w/-])", _dotted_date),
     rule(
-        rf"\b({'|'.join(sorted(DAYS, key=len, reverse=True))})\b\.?"
+        rf"\b({any_of(DAYS)})\b\.?"
         rf"(?=,?\s(?:{MONTH_NAMES})\b|,?\s\d|(?<=\.),)",
         lambda m: DAYS[m[1]],
     ),
@@ -105,22 +87,18 @@ DATES = (
         rf"(?=(?:{MONTH_NAMES})\.?\s\d|\d\d?\s(?:{MONTH_NAMES})\b)",
         r"\1 to ",
     ),
-    rule(rf"\b{_MONTH}\s(?:the\s)?{_DAY}{_TO_DAY}(?:(?=\sto\s)|{_YEAR})", lambda m: _month_day(m)),
+    rule(rf"\b{_MONTH}\s(?:the\s)?{_DAY}{_TO_DAY}(?:(?=\sto\s)|{_YEAR})", _named_date),
     rule(
         rf"(?<![\w.,:$/])(?P<the>[Tt]he\s)?{_DAY}{_TO_DAY}\s(?:of\s)?{_MONTH}{_YEAR}(?!\s\d)",
-        _day_month,
+        _named_date,
     ),
-    rule(rf"\b{_MONTH},?\s(?P<year>1\d{{3}}|20\d\d)(?![\w:/-])", lambda m: _month_year(m)),
+    rule(rf"\b{_MONTH},?\s(?P<year>1\d{{3}}|20\d\d)(?![\w:/-])", _month_year),
     rule(
         rf"(?P<on>\b(?:on|by|until|since|before|after|from|(?:{'|'.join(DAYS.values())}),?)\s)?"
         r"(?<![\w/.])(?P<a>\d\d?)/(?P<b>\d\d?)(?![\w/])",
         _slashed_day,
     ),
 )
-
-
-def _month_year(match: re.Match[str]) -> str:
-    return f"{_SHORT_MONTHS[match['month']]} {ENGLISH.year(int(match['year']))}"
 
 
 # --- times of day ---------------------------------------------------------------------------------
@@ -134,7 +112,8 @@ def _minutes(text: str) -> str:
 
 
 def _clock(match: re.Match[str]) -> str:
-    hour, minute, half = int(match["hour"]), match["minute"], (match["half"] or "").upper()
+    hour, half = int(match["hour"]), (match["half"] or "").upper()
+    minute = match.groupdict().get("minute", "00")
     if hour > 24 or int(minute) > 59:
         return match[0]
     full = int(minute) == 0
@@ -148,12 +127,6 @@ def _clock(match: re.Match[str]) -> str:
         hour, half = hour - 12, "P"
     time = ENGLISH.cardinal(hour) if full else f"{ENGLISH.cardinal(hour)} {_minutes(minute)}"
     return time + (f" {half} M" if half else "") + full_stop(match)
-
-
-def _hour(match: re.Match[str]) -> str:
-    if int(match["hour"]) > 24:
-        return match[0]
-    return f"{ENGLISH.cardinal(int(match['hour']))} {match['half'].upper()} M{full_stop(match)}"
 
 
 def _with_seconds(match: re.Match[str]) -> str:
@@ -170,7 +143,7 @@ TIMES = (
         _clock,
         any_case=True,
     ),
-    rule(rf"(?<![\w:.,$])(?P<hour>\d\d?){_HALF}(?!\w)", _hour, any_case=True),
+    rule(rf"(?<![\w:.,$])(?P<hour>\d\d?){_HALF}(?!\w)", _clock, any_case=True),
     rule(
         r"(?<![\w:.,])({n}):({n})(?![\w:])",
         lambda m: f"{ENGLISH.number(m[1])} to {ENGLISH.number(m[2])}",

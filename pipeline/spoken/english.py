@@ -9,12 +9,12 @@ from __future__ import annotations
 from pipeline.spoken.abbreviations import ABBREVIATIONS, ROMAN_NUMERALS
 from pipeline.spoken.addresses import ADDRESSES, CODES, PHONES, VERSIONS
 from pipeline.spoken.arithmetic import FRACTIONS, MINUS, NUMBERS, RANGES, SUMS
-from pipeline.spoken.calendar import DATES, MONTHS, TIMES, YEARS
+from pipeline.spoken.calendar import DATES, TIMES, YEARS
 from pipeline.spoken.money import MONEY
 from pipeline.spoken.punctuation import PAUSES, TYPED_GAPS, TYPOGRAPHY, grouping
 from pipeline.spoken.rules import apply, rule
 from pipeline.spoken.units import UNITS
-from pipeline.spoken.weekdays import spans, weekdays
+from pipeline.spoken.weekdays import weekdays
 
 _SIGNS = (
     rule(r"\band/or\b", "and or", any_case=True),
@@ -41,7 +41,7 @@ _RULES = (
         TYPOGRAPHY,
         grouping(f"{TYPED_GAPS} ", ",", "."),
         ABBREVIATIONS,
-        (*weekdays("en", "to", "and"), spans(MONTHS, "to")),
+        weekdays("en", "to", "and"),
         ROMAN_NUMERALS,
         ADDRESSES,
         DATES,

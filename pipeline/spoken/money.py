@@ -6,24 +6,10 @@ import re
 
 from pipeline.spoken.numerals import ENGLISH
 from pipeline.spoken.rules import rule
+from pipeline.spoken.words import pairs, table, words_of
 
-_CURRENCIES = {
-    "$": ("dollar", "dollars", "cent", "cents"),
-    "€": ("euro", "euros", "cent", "cents"),
-    "£": ("pound", "pounds", "penny", "pence"),
-    "¥": ("yen", "yen", "", ""),
-    "₹": ("rupee", "rupees", "paisa", "paise"),
-}
-_CODES = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥", "INR": "₹", "RS": "₹"}
-_SHORT = {
-    "k": "thousand",
-    "m": "million",
-    "bn": "billion",
-    "b": "billion",
-    "t": "trillion",
-    "l": "lakh",
-    "cr": "crore",
-}
+_CURRENCIES, _CENTS = (table(words_of("en")[key]) for key in ("currencies", "cents"))
+_LARGE_NUMBERS = pairs(words_of("en")["large"])
 _SIGN = r"(?:(?:(?:US|CA|AU|NZ|HK|[ACS])\$|USD|EUR|GBP|JPY|INR|(?:[Rr]s|RS)\.?|[$€£¥₹])\s?)"
 _SIGN_BEHIND = r"(?:\s?(?P<sign>USD|EUR|GBP|JPY|INR|Rs)\b|\s?(?P<sign2>[€£¥₹$])(?!\w))"
 _LARGE = (
@@ -36,32 +22,19 @@ _LARGE = (
 def _money(match: re.Match[str]) -> str:
     groups = match.groupdict()
     sign = (groups["sign"] or groups.get("sign2") or "").strip(" .").upper()
-    names = _CURRENCIES["$" if sign.endswith("$") else _CODES.get(sign, sign)]
-    large = groups.get("large") or _SHORT.get((groups.get("short") or "").strip().lower(), "")
+    sign = "$" if sign.endswith("$") else sign
+    large = groups.get("large") or _LARGE_NUMBERS.get((groups.get("short") or "").strip().lower())
+    number, several = ENGLISH.number(match["n"]), _CURRENCIES[sign][1]
     if to := groups.get("to"):
-        return " ".join(
-            filter(None, (ENGLISH.number(match["n"]), "to", ENGLISH.number(to), large, names[1]))
-        )
+        return " ".join(filter(None, (number, "to", ENGLISH.number(to), large, several)))
     if large:
-        return f"{ENGLISH.number(match['n'])} {large} {names[1]}"
+        return f"{number} {large} {several}"
     whole, _, part = match["n"].partition(".")
-    if len(part) == 2 and names[2]:
-        return _with_cents(whole or "0", int(part), names)
-    return f"{ENGLISH.number(match['n'])} {names[0] if match['n'] == '1' else names[1]}"
-
-
-def _with_cents(whole: str, part: int, names: tuple[str, str, str, str]) -> str:
-    """ "5", 20 -> "five dollars and twenty cents"; no word of what is zero."""
-    one, many, cent, cents = names
-    small = f"{ENGLISH.cardinal(part)} {cent if part == 1 else cents}"
-    large = f"{ENGLISH.number(whole)} {one if whole == '1' else many}"
-    if whole == "0" and part:
-        return small
-    return f"{large} and {small}" if part else large
-
-
-def _cents(match: re.Match[str]) -> str:
-    return f"{ENGLISH.number(match[1])} cent{'' if match[1] == '1' else 's'}"
+    if len(part) != 2 or sign not in _CENTS:
+        return ENGLISH.count(match["n"], *_CURRENCIES[sign])
+    cents = ENGLISH.count(part.lstrip("0"), *_CENTS[sign]) if int(part) else ""
+    amount = "" if cents and whole in ("", "0") else ENGLISH.count(whole or "0", *_CURRENCIES[sign])
+    return " and ".join(filter(None, (amount, cents)))
 
 
 MONEY = (
@@ -71,6 +44,6 @@ MONEY = (
         _money,
     ),
     rule(rf"(?<![\w.,])(?P<n>{{n}}){_SIGN_BEHIND}", _money),
-    rule(r"(?<![\w.,])(\d+)\s?¢", _cents),
+    rule(r"(?<![\w.,])(\d+)\s?¢", lambda m: ENGLISH.count(m[1], *_CENTS["$"])),
     rule(r"(?:(?<=dollars)|(?<=dollar)|(?<=euros)|(?<=pounds)|(?<=cents))/(?=[a-z])", " per "),
 )

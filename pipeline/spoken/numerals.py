@@ -120,6 +120,10 @@ class EnglishNumerals(Numerals):
             return _INDIAN_ENGLISH.number(text.replace(",", ""))
         return super().number(text, one)
 
+    def count(self, number: str, one: str, many: str) -> str:
+        """ "5", "pound", "pounds" -> "five pounds"."""
+        return f"{self.number(number)} {one if number == '1' else many}"
+
     def part(self, over: int, under: int) -> str:
         """ "three quarters"; empty if one would not say it so."""
         if under not in _ENGLISH_PARTS or over >= 2 * under:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from pipeline.spoken.rules import any_of
 from pipeline.spoken.words import pairs, words_of
 
 EMOTICON = re.compile(
@@ -37,7 +38,7 @@ _MARKS = re.compile(r"[`\\{}\[\]]|\*+|~{2,}|(?<!\w)_+|_+(?!\w)")
 _ARROW = re.compile(r"\s*(?:[→⇒➔➜]|(?<!-)-+>|=>)\s*")
 _LINE_END = re.compile(r"[ \t]*\n\s*")
 _NO_PAUSE = re.compile(
-    rf"(?:[!?:;,…。！？：；，、|]|\.\.|(?:^|\W)(?:{'|'.join(pairs(words_of('en')['titles']))})\.)$"
+    rf"(?:[!?:;,…。！？：；，、|]|\.\.|(?:^|\W)(?:{any_of(pairs(words_of('en')['titles']))}))$"
 )
 
 

@@ -19,9 +19,8 @@ _EACH = any_of((*_UNITS, *_TIMES))
 
 def _amount(match: re.Match[str]) -> str:
     one, many = _UNITS[match["unit"]]
-    singular = match["n"] == "1" or match["gap"] == "-"
     per = f" per {_each(match['count'], match['per'])}" if match["per"] else ""
-    return f"{ENGLISH.number(match['n'])} {one if singular else many}{per}"
+    return ENGLISH.count(match["n"], one, one if match["gap"] == "-" else many) + per
 
 
 def _each(count: str | None, unit: str) -> str:
@@ -40,7 +39,7 @@ def _area_or_volume(match: re.Match[str]) -> str:
     """ "10 sq ft"."""
     kind = {"sq": "square", "cu": "cubic"}[match["kind"]]
     one, many = _UNITS[match["unit"]]
-    return f"{ENGLISH.number(match['n'])} {kind} {one if match['n'] == '1' else many}"
+    return ENGLISH.count(match["n"], f"{kind} {one}", f"{kind} {many}")
 
 
 def _height(match: re.Match[str]) -> str:
@@ -52,7 +51,7 @@ def _inches(match: re.Match[str]) -> str:
     """Not of "Apollo 11" in quotation marks."""
     if re.search(r'(?<![^\s(])"[^"]*$', match.string[: match.start()]):
         return match[0]
-    return f"{ENGLISH.number(match[1])} inch{'' if match[1] == '1' else 'es'}"
+    return ENGLISH.count(match[1], "inch", "inches")
 
 
 UNITS = (

@@ -24,7 +24,7 @@ def short_days(language: str) -> dict[str, str]:
     return days | {short.capitalize(): day for short, day in days.items()}
 
 
-def spans(names: Sequence[str], to: str, least: int = 3) -> Rule:
+def _spans(names: Sequence[str], to: str, least: int = 3) -> Rule:
     """A dash between two of ``names``, which may be shortened to the ``least`` letters."""
     full = {each[:n].lower(): each for each in names for n in (*range(least, len(each)), len(each))}
     one = "|".join(sorted(full, key=len, reverse=True))
@@ -37,7 +37,7 @@ def spans(names: Sequence[str], to: str, least: int = 3) -> Rule:
 
 
 def weekdays(language: str, to: str, both: str) -> Sequence[Rule]:
-    """A dash between two days is said as ``to``, "+" as ``both``."""
+    """A dash between two days or months is said as ``to``, "+" as ``both``."""
     days = short_days(language)
     day = "|".join(sorted(days, key=len, reverse=True))
 
@@ -59,7 +59,8 @@ def weekdays(language: str, to: str, both: str) -> Sequence[Rule]:
             rf"(?<![\w.])({_BEFORE}\s)?({day})\.(?=,?\s+[\da-zà-ÿ(]|,\s(?:{day})\b)",
             lambda m: (f"{m[1]}" if m[1] else "") + days[m[2]],
         ),
-        spans([*days.values(), *(f"{day}s" for day in days.values())], to, 99),
+        _spans([*days.values(), *(f"{day}s" for day in days.values())], to, 99),
         rule(rf"(?<![\w.])({_BEFORE}\s)({day})\.", lambda m: m[1] + days[m[2]] + full_stop(m)),
         rule(rf"(?<![\w.])({day})(?=:?,?\s(?:{_CLOCK}|{_DATE}))", lambda m: days[m[1]]),
+        _spans(words_of(language)["months"].split(), to),
     )

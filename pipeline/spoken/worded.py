@@ -15,7 +15,7 @@ from pipeline.spoken.language import SMALL_WORDS
 from pipeline.spoken.numerals import INDIAN, NUMERAL, NUMERALS, roman
 from pipeline.spoken.punctuation import PAUSES, TYPED_GAPS, TYPOGRAPHY, grouping
 from pipeline.spoken.rules import Rule, any_of, apply, full_stop, last_stop, rule
-from pipeline.spoken.weekdays import spans, weekdays
+from pipeline.spoken.weekdays import weekdays
 from pipeline.spoken.worded_amounts import WordedAmounts
 from pipeline.spoken.worded_calendar import WordedCalendar
 from pipeline.spoken.wording import GERMAN, WORDINGS
@@ -211,7 +211,6 @@ class _Words:
         hosts = "com|org|net|de|fr|es|it|nl|pt|ch|at|br|uk|eu|io|ai|dev|app|info|tv"
         return (
             *weekdays(self._language, self._w.to, self._w.signs["&"]),
-            spans(self._w.months, self._w.to),
             rule(r"(?<=\d\.)(?=[OU]G\b)", " "),
             rule(rf"(?<=[a-zäöüß])({any_of(ends) or '(?!)'})\.(?!\w)", lambda m: ends[m[1]]),
             rule(
