@@ -8,11 +8,16 @@ Portuguese and Dutch (``worded``). In other languages that is left to the voice.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from pipeline.spoken import english, worded
 from pipeline.spoken.markup import LINE_START, plain
+from pipeline.spoken.rules import Rule, apply, rule
 from pipeline.spoken.signs import UNSAID
 from pipeline.spoken.wording import WORDINGS
+
+_WITHOUT_WORDS = (rule(UNSAID.pattern, ""), rule(r"\s+", " "), rule(r"\.? \.(?!\w)", "."))
+"""The rules of other languages."""
 
 
 def speakable(text: str, language: str = "en", before: str = LINE_START) -> str:
@@ -20,11 +25,13 @@ def speakable(text: str, language: str = "en", before: str = LINE_START) -> str:
 
     ``before`` is the last sign before ``text``, where it is a part of more.
     """
-    words = plain(text, before, language)
+    words = apply(_rules(language), plain(text, before, language))
+    return " ".join(words.split()) if re.search(r"\w", words) else ""
+
+
+def _rules(language: str) -> Sequence[Rule]:
+    """In the order in which they apply, the more particular ones first: what one of them has made
+    into words, the next ones leave alone."""
     if language == "en":
-        words = english.in_words(words)
-    elif language in WORDINGS:
-        words = worded.in_words(words, language)
-    else:
-        words = re.sub(r"\.? \.(?!\w)", ".", " ".join(UNSAID.sub("", words).split()))
-    return words if re.search(r"\w", words) else ""
+        return english.RULES
+    return worded.rules(language) if language in WORDINGS else _WITHOUT_WORDS

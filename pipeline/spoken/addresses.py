@@ -5,31 +5,20 @@ from __future__ import annotations
 import re
 
 from pipeline.spoken.numerals import ENGLISH
-from pipeline.spoken.rules import rule
+from pipeline.spoken.rules import rule, spelled
+from pipeline.spoken.words import pairs, words_of
 
-_HOST_SIGNS = {".": " dot ", "-": " dash ", "_": " underscore ", "@": " at ", "+": " plus "}
+_SIGNS = pairs(words_of("en")["address"])
 _NO_HOSTS = {"a.m", "p.m", "e.g", "i.e"}
 
 
-def _spelled(text: str) -> str:
-    words = "".join(_HOST_SIGNS.get(sign, sign) for sign in text)
-    return re.sub(r"\d+", lambda m: f" {ENGLISH.pairs(m[0])} ", words)
-
-
-def _host(match: re.Match[str]) -> str:
-    if match[0].lower() in _NO_HOSTS:
-        return match[0]
-    return _squeezed(_spelled(match[0]))
-
-
-def _squeezed(text: str) -> str:
-    return " ".join(text.split())
+def _address(match: re.Match[str]) -> str:
+    numbered = re.sub(r"\d+", lambda m: f" {ENGLISH.pairs(m[0])} ", spelled(match[0], _SIGNS))
+    return match[0] if match[0].lower() in _NO_HOSTS else " ".join(numbered.split())
 
 
 def _phone(match: re.Match[str]) -> str:
-    groups = re.findall(r"\d+", match[0])
-    plus = "plus " if match[0].startswith("+") else ""
-    return plus + ", ".join(ENGLISH.digits(group) for group in groups)
+    return ENGLISH.phone(match[0])
 
 
 def _short_phone(match: re.Match[str]) -> str:
@@ -37,25 +26,21 @@ def _short_phone(match: re.Match[str]) -> str:
     return match[0] if match[0].endswith("00") else _phone(match)
 
 
-def _version(text: str) -> str:
-    return " point ".join(ENGLISH.cardinal(int(part)) for part in text.split("."))
-
-
 ADDRESSES = (
-    rule(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", lambda m: _squeezed(_spelled(m[0]))),
+    rule(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+", _address),
     rule(
         r"(?<![\w@.])(?:[A-Za-z0-9][\w-]*\.)+(?:com|org|net|edu|gov|io|ai|dev|app|info|de|uk|eu|fr|es|nl|pt|ch|tv|me)\b",
-        _host,
+        _address,
     ),
     rule(
         r"(?<![\w@.])\w*[a-z_]\w*\.(?:py|js|ts|txt|md|pdf|csv|json|yaml|yml|html|css|exe|zip|jpg|png|"
         r"wav|mp3|mp4|doc|docx|xls|cpp|c|h|rs|go|sh|toml|ini|log|gguf|onnx)\b",
-        _host,
+        _address,
     ),
     rule(r"\b(?:Node|Vue|Next|React|Three|Express)\.js\b", lambda m: m[0].replace(".js", " J S")),
     rule(
         r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]?\d)",
-        lambda m: " dot ".join(ENGLISH.cardinal(int(part)) for part in m[0].split(".")),
+        lambda m: ENGLISH.version(m[0], "dot"),
     ),
     rule(r"(?<![\w.])C\+\+", "C plus plus"),
     rule(r"(?<![\w.])([CF])#(?!\w)", r"\1 sharp"),
@@ -67,15 +52,15 @@ ADDRESSES = (
 VERSIONS = (
     rule(
         r"(?<!\w)v\.?\s?(\d{1,6}(?:\.\d{1,6})+)(?!\.?\w)",
-        lambda m: f"version {_version(m[1])}",
+        lambda m: "version " + ENGLISH.version(m[1], "point"),
         any_case=True,
     ),
     rule(r"(?<!\w)v(\d{1,3})(?!\.?\w)", lambda m: f"version {ENGLISH.cardinal(int(m[1]))}"),
-    rule(r"(?<![\w.])\d{1,6}(?:\.\d{1,6}){2,}(?!\.?\w)", lambda m: _version(m[0])),
+    rule(r"(?<![\w.])\d{1,6}(?:\.\d{1,6}){2,}(?!\.?\w)", lambda m: ENGLISH.version(m[0], "point")),
     rule(
         r"\b((?:version|release|python|node|java|ubuntu|debian|fedora|ios|android|macos|kernel|cuda"
         r"|llama|qwen|gemma|chapter|section)\s)(\d{1,6}\.\d{2,6})(?!\.?\w)",
-        lambda m: m[1] + _version(m[2]),
+        lambda m: m[1] + ENGLISH.version(m[2], "point"),
         any_case=True,
     ),
 )

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from pipeline.spoken.numerals import ENGLISH, INDIAN
 from pipeline.spoken.rules import NO_FACTOR, minus, rule
 
 # --- fractions ------------------------------------------------------------------------------------
 
-_VULGAR = {
-    "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5",
-    "⅘": "4/5", "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8",
-}  # fmt: skip
 _OUT_OF = {5, 10, 20, 50, 100}
-_SET_PHRASES = {
-    "24/7": "twenty-four seven",
-    "9/11": "nine eleven",
-    "50/50": "fifty fifty",
-    "20/20": "twenty twenty",
-}
+_SET_PHRASES = {"24/7", "9/11", "50/50", "20/20"}
+
+
+def _vulgar(match: re.Match[str]) -> str:
+    """ "2½" -> "2 1/2"."""
+    fraction = unicodedata.normalize("NFKC", match[2]).replace("\N{FRACTION SLASH}", "/")
+    return f"{match[1] or ''} {fraction}"
 
 
 def _slash(match: re.Match[str]) -> str:
-    if match[0] in _SET_PHRASES:
-        return _SET_PHRASES[match[0]]
     over, under = int(match[1]), int(match[2])
     rated = under in _OUT_OF and re.match(r"\s(?:stars?|points?)\b", match.string[match.end() :])
-    if rated or over == under or (under == 10 and over > 3):
-        return f"{ENGLISH.cardinal(over)} out of {ENGLISH.cardinal(under)}"
-    return ENGLISH.part(over, under) or f"{ENGLISH.cardinal(over)} over {ENGLISH.cardinal(under)}"
+    if match[0] in _SET_PHRASES:
+        link = " "
+    elif rated or over == under or (under == 10 and over > 3):
+        link = " out of "
+    elif part := ENGLISH.part(over, under):
+        return part
+    else:
+        link = " over "
+    return link.join(map(ENGLISH.cardinal, (over, under)))
 
 
 def _mixed(match: re.Match[str]) -> str:
@@ -41,7 +43,7 @@ def _mixed(match: re.Match[str]) -> str:
 
 
 FRACTIONS = (
-    rule(r"(?:(\d)\s?)?([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", lambda m: f"{m[1] or ''} {_VULGAR[m[2]]}"),
+    rule(r"(?:(\d)\s?)?([½⅓⅔¼¾⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞])", _vulgar),
     rule(r"(?<![\w.,/-])(\d{1,4})\s(\d{1,2})/(\d{1,3})(?![\w/])", _mixed),
     rule(r"(?<![\w.,/])(\d{1,5})/(\d{1,4})(?![\w/]|\.\d)", _slash),
     rule(r"(?<![\w.,/])(\d+\.\d+)/(?=(?:5|10|20|100)(?![\w/]|\.\d))", r"\1 out of "),
@@ -82,14 +84,13 @@ def _power(match: re.Match[str]) -> str:
 
 MINUS = (
     *(rule(rf"(?<![^\s(]){sign}(?=[$€£]?\d)", f"{words} ") for sign, words in _BOUNDS.items()),
-    rule(r"(?<=\bUTC|\bGMT)\s?[-–](?=\d)", " minus "),
     rule(r"(?<![\w.,])(\d+)\s?[-–]\s?(?=\d+[xX]\s(?:a\s|[a-z]{2}))", r"\1 to "),
     rule(
         rf"(?<![\w.,])(\d+(?:\.\d+)?)[xX](?!\w){NO_FACTOR}",
         lambda m: f"{ENGLISH.number(m[1])} times",
     ),
     rule(r"(?<!\w)~\s?(?=[$€£¥₹]?\d)", "about "),
-    minus("minus"),
+    *minus("minus"),
     rule(r"(?<![^\s(=×÷+*/^<>≤≥≈~\"'])[-−](?=[$€£¥₹]?(?:\d|\.\d))(?!\d+-)", "minus "),
     rule(
         r"(?<=[\d)²³])(?<!:\d\d)\s+[-−]\s+(?=[\d(])(?!\d[\d.,]*(?::|\s?(?:[^\W\d_]{2}|%)))",

@@ -1,7 +1,7 @@
 """English text as it is said: numbers, dates, times, money, units and signs become words. Pure.
 
-Rules are applied one after the other, the more particular ones first: what one of them has made
-into words, the next ones leave alone.
+English writes them in ways of its own (1,234.5, 3/4, Nov 21, 3 pm), so its rules are its own; other
+languages share those of ``worded``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pipeline.spoken.arithmetic import FRACTIONS, MINUS, NUMBERS, RANGES, SUMS
 from pipeline.spoken.calendar import DATES, TIMES, YEARS
 from pipeline.spoken.money import MONEY
 from pipeline.spoken.punctuation import PAUSES, TYPED_GAPS, TYPOGRAPHY, grouping
-from pipeline.spoken.rules import apply, rule
+from pipeline.spoken.rules import rule
 from pipeline.spoken.units import UNITS
 from pipeline.spoken.weekdays import weekdays
 
@@ -36,26 +36,13 @@ _SIGNS = (
 )  # fmt: skip
 
 
-_RULES = (
-    *(
-        TYPOGRAPHY,
-        grouping(f"{TYPED_GAPS} ", ",", "."),
-        ABBREVIATIONS,
-        weekdays("en", "to", "and"),
-        ROMAN_NUMERALS,
-        ADDRESSES,
-        DATES,
-        VERSIONS,
-        PHONES,
-        MINUS,
-        CODES,
-    ),
-    *(YEARS, RANGES, TIMES, FRACTIONS, MONEY, UNITS, SUMS, NUMBERS, _SIGNS, PAUSES),
+RULES = (
+    *TYPOGRAPHY,
+    *grouping(f"{TYPED_GAPS} ", ",", "."),
+    *ABBREVIATIONS,
+    *weekdays("en", "to", "and"),
+    *ROMAN_NUMERALS,
+    *(*ADDRESSES, *DATES, *VERSIONS, *PHONES, *MINUS, *CODES),
+    *(*YEARS, *RANGES, *TIMES, *FRACTIONS, *MONEY, *UNITS, *SUMS, *NUMBERS, *_SIGNS),
+    *PAUSES,
 )
-
-
-def in_words(text: str) -> str:
-    """``text``, without markup, in words. Words without signs and digits are not changed."""
-    for rules in _RULES:
-        text = apply(rules, text)
-    return " ".join(text.split())

@@ -15,7 +15,7 @@ from num2words.lang_IT import Num2Word_IT
 from num2words.lang_NL import Num2Word_NL
 from num2words.lang_PT import Num2Word_PT
 
-from pipeline.spoken.words import pairs, words_of
+from pipeline.spoken.words import MATHS_WORDS, pairs, words_of
 
 NUMERAL = r"(?:\d{1,3}(?:[.\u202f\u00a0 ]\d{3})+(?![\d])(?:,\d+)?|\d+(?:[,.]\d+)?)"
 """1.234,5 or 1 234,5 or 1234,5 or 1234.5, without a sign."""
@@ -82,6 +82,15 @@ class Numerals:
     def digits(self, text: str) -> str:
         """ "007" -> "zero zero seven"; other characters are dropped."""
         return " ".join(self.cardinal(int(sign)) for sign in text if sign in "0123456789")
+
+    def phone(self, text: str) -> str:
+        """Each group of digits, with pauses between."""
+        plus = f"{MATHS_WORDS[self._language]['+']} " if text.startswith("+") else ""
+        return plus + ", ".join(map(self.digits, re.findall(r"\d+", text)))
+
+    def version(self, text: str, point: str) -> str:
+        """ "3.11" -> "three point eleven"."""
+        return f" {point} ".join(self.cardinal(int(part)) for part in text.split("."))
 
     def number(self, text: str, one: str = "") -> str:
         """The words of a text that ``NUMERAL`` matches, in English ``ENGLISH_NUMERAL``. With a zero

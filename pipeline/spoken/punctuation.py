@@ -19,6 +19,7 @@ TYPOGRAPHY = (
     rule(r"(?<=[$€£])(\s?\d[\d.,]*)\s?(?:USD|EUR|GBP|CAD|AUD|MXN)\b", r"\1"),
     rule(r"(?<![\w$])(?<!\d\s)\$(?=[^\W\d_])", ""),
     rule(r"(?<!\w)(?<!\d\s)([$€£¥₹])\s?-(?=\d)", r"-\1"),
+    rule(r"(?<=°[CF])\s?/\s?(?=\d)", ", "),
 )
 TYPED_GAPS = r"'\u00a0\u2009\u202f"
 """Between the groups of a number, as Switzerland (1'234.50) and typesetters write it."""

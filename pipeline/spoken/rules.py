@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from pipeline.spoken.numerals import ENGLISH_NUMERAL
@@ -45,6 +45,11 @@ def any_of(signs: Iterable[str]) -> str:
     return "|".join(re.escape(sign) for sign in sorted(signs, key=len, reverse=True))
 
 
+def spelled(text: str, signs: Mapping[str, str]) -> str:
+    """ "a.b" -> "a dot b"."""
+    return " ".join("".join(f" {signs[s]} " if s in signs else s for s in text).split())
+
+
 def _ascii_digits(pattern: str) -> str:
     """``pattern`` with 0-9 for each ``\\d``, which would be the digits of all scripts."""
     parts: list[str] = []
@@ -58,8 +63,9 @@ def _ascii_digits(pattern: str) -> str:
     return "".join(parts)
 
 
-def minus(word: str) -> Rule:
-    """The dashes of a formula: between its terms "-" is no range and "–" no pause."""
+def minus(word: str) -> Sequence[Rule]:
+    """The dash of "UTC-5", and those of a formula: between its terms "-" is no range and "–" no
+    pause."""
 
     def replace(match: re.Match[str]) -> str:
         variable = re.search("[nxz]", match[0]) and not re.search(r"–|x\s?-\s?\d+x", match[0])
@@ -67,7 +73,7 @@ def minus(word: str) -> Rule:
             return match[0]
         return re.sub(r"(?<=[\w²³)])\s?[-–]\s?(?=[\w(])", f" {word} ", match[0])
 
-    return rule(_FORMULA, replace)
+    return (rule(r"(?<=\bUTC|\bGMT)\s?[-–](?=\d)", f" {word} "), rule(_FORMULA, replace))
 
 
 def apply(rules: Sequence[Rule], text: str) -> str:

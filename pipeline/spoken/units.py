@@ -62,7 +62,6 @@ UNITS = (
         r"(?<![\w.,])(?P<n>{n})\s?(?P<kind>sq|cu)\.?\s(?P<unit>ft|m|km|mi|yd|cm)\b\.?",
         _area_or_volume,
     ),
-    rule(r"(?<=°[CF])\s?/\s?(?=\d)", ", "),
     rule(r"(?<=\d°)\s?([NSEW])\b", lambda m: f" {_WINDS[m[1]]}"),
     rule(r"(?<![\w.])({n})[\s-]?%", lambda m: f"{ENGLISH.number(m[1])} percent"),
     rule(r"(?<![\w.])({n})\s?‰", lambda m: f"{ENGLISH.number(m[1])} per thousand"),

@@ -1,7 +1,5 @@
 """Text as it is said in the languages of ``pipeline.spoken.wording``: numbers, dates
 (``worded_calendar``), money and measures (``worded_amounts``), and signs become words. Pure.
-
-As in English (``pipeline.spoken.english``), the more particular rules come first.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from pipeline.spoken.german import ARTICLES, COUNTED_NOUNS, inflected
 from pipeline.spoken.language import SMALL_WORDS
 from pipeline.spoken.numerals import INDIAN, NUMERAL, NUMERALS, roman
 from pipeline.spoken.punctuation import PAUSES, TYPED_GAPS, TYPOGRAPHY, grouping
-from pipeline.spoken.rules import Rule, any_of, apply, full_stop, last_stop, rule
+from pipeline.spoken.rules import Rule, any_of, full_stop, last_stop, rule, spelled
 from pipeline.spoken.weekdays import weekdays
 from pipeline.spoken.worded_amounts import WordedAmounts
 from pipeline.spoken.worded_calendar import WordedCalendar
@@ -45,31 +43,21 @@ _SIGNS_OF_MATHS = "≠≤≥√^²³∞"
 _DECIMALS_OF = {"½": ",5", "¼": ",25", "¾": ",75"}
 
 
-def in_words(text: str, language: str) -> str:
-    """``text``, without markup, in words of ``language``, which is one of ``WORDINGS``."""
-    for rules in _rules(language):
-        text = apply(rules, text)
-    return " ".join(text.split())
-
-
 @cache
-def _rules(language: str) -> tuple[Sequence[Rule], ...]:
-    words = _Words(language)
-    return (TYPOGRAPHY, grouping(TYPED_GAPS, ".", ","), _COMMAS, *words.rules(), PAUSES)
+def rules(language: str) -> Sequence[Rule]:
+    """``language`` is one of ``WORDINGS``."""
+    return _Words(language).rules()
 
 
 def _regrouped(match: re.Match[str]) -> str:
-    return f"{int(match['whole'].replace(',', '')):,}".replace(",", ".") + match["part"].replace(
-        ".", ","
-    )
+    text = f"{int(match['whole'].replace(',', '')):,}{match['part']}"
+    return text.translate(str.maketrans(",.", ".,"))
 
 
-_COMMAS = (
-    rule(
-        rf"(?<![\w.,])(?P<whole>{INDIAN}|\d{{1,3}}(?:,\d{{3}}){{2,}}|\d{{1,3}},\d{{3}}(?=\.\d))"
-        r"(?P<part>(?:\.\d+)?)(?![\w,])",
-        _regrouped,
-    ),
+_COMMAS = rule(
+    rf"(?<![\w.,])(?P<whole>{INDIAN}|\d{{1,3}}(?:,\d{{3}}){{2,}}|\d{{1,3}},\d{{3}}(?=\.\d))"
+    r"(?P<part>(?:\.\d+)?)(?![\w,])",
+    _regrouped,
 )
 """12,34,567, 1,234,567 or 1,234.5: such commas divide no decimals."""
 
@@ -158,15 +146,13 @@ class _Words:
         """ "2.1.3" -> "zwei Punkt eins Punkt drei"; not of "1.234.567"."""
         if re.fullmatch(r"\d{1,3}(?:\.\d{3})+", match["n"]):
             return match[0]
-        parts = (self._numerals.cardinal(int(part)) for part in match["n"].split("."))
-        point = f" {self._w.address['.']} "
-        return f"{match['before'] or ''} {point.join(parts)}"
+        version = self._numerals.version(match["n"], self._w.address["."])
+        return f"{match['before'] or ''} {version}"
 
     def _phone(self, match: re.Match[str]) -> str:
         if len(re.findall(r"\d", match[0])) < _FEWEST_DIGITS_OF_PHONES:
             return match[0]
-        plus = f"{self._w.signs['+']} " if match[0].startswith("+") else ""
-        return plus + ", ".join(map(self._numerals.digits, re.findall(r"\d+", match[0])))
+        return self._numerals.phone(match[0])
 
     def _ratio(self, match: re.Match[str]) -> str:
         first, second = map(self._numerals.number, match.groups())
@@ -183,25 +169,27 @@ class _Words:
         return match[0] if large or not re.search(r"\d{3}", match[0]) else self._phone(match)
 
     def _address(self, match: re.Match[str]) -> str:
-        words = "".join(f" {self._w.address[s]} " if s in self._w.address else s for s in match[0])
-        return " ".join(words.split())
+        return spelled(match[0], self._w.address)
 
-    def rules(self) -> list[Sequence[Rule]]:
-        """All rules, in the order in which they apply."""
-        return [
-            self._abbreviations(),
-            self._roman_numerals(),
-            self._fractions(),
-            self._calendar.dates(),
-            self._calendar.times(),
-            self._phones(),
-            (rule(rf"(?<![\w.,/])({NUMERAL})/(\d{{1,3}})(?![\w/]|[.,]\d)", self._out_of),),
-            self._ordinals(),
-            self._amounts.ranges(),
-            self._amounts.amounts(),
-            self._numbers(),
-            self._signs(),
-        ]
+    def rules(self) -> Sequence[Rule]:
+        return (
+            *TYPOGRAPHY,
+            *grouping(TYPED_GAPS, ".", ","),
+            _COMMAS,
+            *self._abbreviations(),
+            *self._roman_numerals(),
+            *self._fractions(),
+            *self._calendar.dates(),
+            *self._calendar.times(),
+            *self._phones(),
+            rule(rf"(?<![\w.,/])({NUMERAL})/(\d{{1,3}})(?![\w/]|[.,]\d)", self._out_of),
+            *self._ordinals(),
+            *self._amounts.ranges(),
+            *self._amounts.amounts(),
+            *self._numbers(),
+            *self._signs(),
+            *PAUSES,
+        )
 
     def _abbreviations(self) -> Sequence[Rule]:
         short, numbered = _either_case(self._w.abbreviations), _either_case(self._w.numbered)

@@ -34,7 +34,6 @@ class WordedAmounts:
     def amounts(self) -> Sequence[Rule]:
         units, money = any_of(self._w.units), any_of(self._w.currencies)
         return (
-            rule(r"(?<=°[CF])\s?/\s?(?=\d)", ", "),
             rule(
                 rf"((?:{money})\s?{NUMERAL}|\d\s{self._w.times})\s?/"
                 rf"(?=[^\W\d_]{{3}}|(?:{units})(?!\w))",
@@ -76,8 +75,7 @@ class WordedAmounts:
             rule(r"(\d\s?[cmk]?m)\s?[x×]\s?(?=\d)", rf"\1 {self._w.signs['×']} "),
             rule(rf"(?<=\d)\s?[x×](?!\w){NO_FACTOR}", f" {self._w.times} "),
             rule(rf"(?<!\w)~\s?(?=(?:{money})?\s?\d)", f"{self._w.signs['≈']} "),
-            rule(r"(?<=\bUTC|\bGMT)\s?[-–](?=\d)", f" {self._w.minus} "),
-            minus(self._w.minus),
+            *minus(self._w.minus),
             rule(rf"(?<![^\s(=×÷+*/^<>≈~\"'])[-−](?=(?:{money})?\d)", f"{self._w.minus} "),
             rule(rf"(?<=\d)\s+[-−]\s+(?=\d)(?!{amount}\s?[^\W\d_]{{2}})", f" {self._w.minus} "),
             rule(
