@@ -60,15 +60,7 @@ def _is_street(match: re.Match[str]) -> bool:
     return match[1] == "St." and bool(re.search(r"[A-Z0-9]\w*\s$", match.string[: match.start()]))
 
 
-_RULERS = (
-    "Henry|Louis|Charles|George|Edward|Richard|James|William|Elizabeth|Mary|John|Paul|Pius|Leo"
-    "|Benedict|Gregory|Clement|Philip|Ferdinand|Frederick|Napoleon|Alexander|Nicholas|Peter"
-    "|Catherine|Ramses|Ramesses|Ptolemy|Otto|Friedrich|Wilhelm|Carl|Carlos|Felipe|Harald|Gustav|Christian"
-)
-_COUNTED = (
-    "World War|Chapter|Part|Act|Scene|Volume|Book|Phase|Type|Stage|Level|Section|Article|Class"
-    "|Episode|Title|Appendix|Super Bowl|Mark|Final Fantasy|Rocky|Apollo|Saturn|Pentium"
-)
+_RULERS, _COUNTED = _WORDS["rulers"], _WORDS["counted"]
 
 
 def _roman_numeral(match: re.Match[str]) -> str:

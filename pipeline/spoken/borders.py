@@ -18,7 +18,7 @@ from pipeline.spoken.language import SMALL_WORDS, UNSPACED
 from pipeline.spoken.length import spoken_letters
 from pipeline.spoken.markup import LINE_START, MarkupSpan, spans
 from pipeline.spoken.shortened import COMPOUNDS, COUNTED, SHORTENED
-from pipeline.spoken.words import words_of
+from pipeline.spoken.words import english_words
 
 MOST_SHORT_LETTERS = 4
 """Letters of a word that may be an abbreviation that no list has, if what follows is no new
@@ -171,26 +171,21 @@ _TERM = re.compile(r"(?:\d[a-z]?|(?<!['’\w])[a-z])\W*$")
 """Before a dash that may be a minus."""
 _NAME = re.compile(r"[\W_]*[A-Z][^\W\d_]*")
 
-
-def _english(key: str) -> frozenset[str]:
-    return frozenset(words_of("en")[key].split())
-
-
-_PRONOUNS = _english("pronouns")
+_PRONOUNS = english_words("pronouns")
 """They lean on a verb that follows."""
-LEANING = _PRONOUNS | _english("leaning")
+LEANING = _PRONOUNS | english_words("leaning")
 """Words that the next one belongs to: a piece that ends with one of them sounds broken off."""
-_OBJECTS = _english("objects")
+_OBJECTS = english_words("objects")
 """They lean on what follows, unless a new part begins there: "I can help you | with that"."""
-_CLINGING = _english("clinging")
+_CLINGING = english_words("clinging")
 """They belong to the word before them."""
-_COUNTING = _english("counting")
+_COUNTING = english_words("counting")
 """Between two numbers they join no parts: "2 and 3"."""
-_JOINING = _english("joining")
+_JOINING = english_words("joining")
 """Words that a new part of the sentence begins with."""
-_VERBS = _english("verbs")
+_VERBS = english_words("verbs")
 """They begin the predicate of the words before them, unless those are a pronoun."""
-_PLACING = _english("placing")
+_PLACING = english_words("placing")
 """A new part may begin with them, a little less clearly."""
 
 

@@ -4,37 +4,15 @@ from __future__ import annotations
 
 import re
 
+from pipeline.spoken.words import english_words
 
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-_ACTS = _set("""
-    smile smiles smiling smirk smirks smirking grin grins grinning laugh laughs laughing chuckle
-    chuckles chuckling giggle giggles giggling snicker snickers nod nods nodding wave waves waving
-    wink winks winking sigh sighs sighing shrug shrugs shrugging blink blinks blinking bow bows
-    bowing beep beeps beeping boop boops whir whirs whirr whirrs whirring gasp gasps gasping yawn
-    yawns yawning clap claps clapping hug hugs hugging dance dances dancing wiggle wiggles wiggling
-    blush blushes blushing frown frowns frowning cough coughs coughing sniff sniffs hum hums humming
-    whistle whistles whistling whisper whispers whispering cheer cheers cheering salute salutes
-    shiver shivers bounce bounces bouncing twirl twirls tilts tilting chirp chirps chirping pauses
-""")
+_ACTS = english_words("acts")
 """What a robot or an actor does; in asides, nothing else means these words."""
 
-_ACTS_ALONE = _set("""
-    pause pausing tilt look looks looking turn turns turning think thinks thinking move moves moving
-    lean leans leaning raise raises raising point points pointing shake shakes shaking scratch
-    scratches spin spins spinning perk perks lift lifts lifting gesture gestures gesturing step
-    steps rub rubs roll rolls rolling clear clears clearing take takes taking stare stares
-    listen listens listening wait waits speak speaks speaking
-""")
+_ACTS_ALONE = english_words("acts_alone")
 """The same, where the aside begins a sentence; elsewhere they are words with emphasis."""
 
-_NO_ACTS = _set("""
-    this is was has does as its it's yes us always perhaps sometimes thus besides unless across
-    towards minus plus thanks news less its hers his ours yours theirs these those sings
-    nothing anything something everything during according including being thing evening morning
-""")
+_NO_ACTS = english_words("no_acts")
 
 _FIRST_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 

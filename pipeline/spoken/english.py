@@ -40,7 +40,7 @@ RULES = (
     *TYPOGRAPHY,
     *grouping(f"{TYPED_GAPS} ", ",", "."),
     *ABBREVIATIONS,
-    *weekdays("en", "to", "and"),
+    *weekdays("en"),
     *ROMAN_NUMERALS,
     *(*ADDRESSES, *DATES, *VERSIONS, *PHONES, *MINUS, *CODES),
     *(*YEARS, *RANGES, *TIMES, *FRACTIONS, *MONEY, *UNITS, *SUMS, *NUMBERS, *_SIGNS),

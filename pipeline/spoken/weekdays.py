@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pipeline.spoken.rules import Rule, full_stop, rule
-from pipeline.spoken.words import by_turns, words_of
+from pipeline.spoken.rules import Rule, any_of, full_stop, rule
+from pipeline.spoken.words import MATHS_WORDS, by_turns, words_of
 
 _BEFORE = "(?:[Aa]m|[Bb]is|[Aa]b|[Vv]om|[Jj]eden|on|by|until|op)"
 _LINKS = "bis|to|thru|through|au|à|al?|tot|t/m|oder|or|ou|of?|u\\."
@@ -27,7 +27,7 @@ def short_days(language: str) -> dict[str, str]:
 def _spans(names: Sequence[str], to: str, least: int = 3) -> Rule:
     """A dash between two of ``names``, which may be shortened to the ``least`` letters."""
     full = {each[:n].lower(): each for each in names for n in (*range(least, len(each)), len(each))}
-    one = "|".join(sorted(full, key=len, reverse=True))
+    one = any_of(full)
 
     def span(match: re.Match[str]) -> str:
         first, last = (full[each.lower()] for each in match.group(1, 2))
@@ -36,10 +36,11 @@ def _spans(names: Sequence[str], to: str, least: int = 3) -> Rule:
     return rule(rf"\b({one})\.?\s?[-–—]\s?({one})\b(?![’'-])\.?", span, any_case=True)
 
 
-def weekdays(language: str, to: str, both: str) -> Sequence[Rule]:
-    """A dash between two days or months is said as ``to``, "+" as ``both``."""
+def weekdays(language: str) -> Sequence[Rule]:
+    """A dash between two days or months is said as "to", "+" as "and"."""
+    to, both = MATHS_WORDS[language]["to"], MATHS_WORDS[language]["∧"]
     days = short_days(language)
-    day = "|".join(sorted(days, key=len, reverse=True))
+    day = any_of(days)
 
     def several(match: re.Match[str]) -> str:
         parts = re.split(rf"({between})", match[0])

@@ -198,7 +198,7 @@ class _Words:
         ends = self._w.compounds
         hosts = "com|org|net|de|fr|es|it|nl|pt|ch|at|br|uk|eu|io|ai|dev|app|info|tv"
         return (
-            *weekdays(self._language, self._w.to, self._w.signs["&"]),
+            *weekdays(self._language),
             rule(r"(?<=\d\.)(?=[OU]G\b)", " "),
             rule(rf"(?<=[a-zäöüß])({any_of(ends) or '(?!)'})\.(?!\w)", lambda m: ends[m[1]]),
             rule(

@@ -3,8 +3,8 @@
 ``maths``: signs and functions; ``letters``: Greek letters with a name of their own; ``days``: of
 the week, short and long by turns; ``words_too``: abbreviations that are words as well, which may
 end a sentence; ``unspoken``: those that are left to the voice. All others are the fields of
-``pipeline.spoken.wording.Wording``; English has those of ``abbreviations``, ``units`` and
-``borders``, German also those of ``german``. A table is written as ``sign = word; ...``.
+``pipeline.spoken.wording.Wording``; English has some of them and those of its own modules, German
+also those of ``german``. A table is written as ``sign = word; ...``.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ def words_of(language: str) -> Mapping[str, Any]:
         (Path(__file__).parent / f"{language}.yaml").read_text(encoding="utf-8")
     )
     return words
+
+
+def english_words(key: str) -> frozenset[str]:
+    """The English words of one entry."""
+    return frozenset(words_of("en")[key].split())
 
 
 def pairs(text: str) -> dict[str, str]:
