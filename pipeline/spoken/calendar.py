@@ -36,37 +36,31 @@ def _with_year(match: re.Match[str]) -> str:
     return f", {ENGLISH.year(int(match['year']))}" if match["year"] else ""
 
 
-def _month_first(day: int, month: int, years: str) -> str | None:
-    if not (1 <= month <= 12 and 1 <= day <= 31):
+def _dated(day: str, month: str, years: str) -> str | None:
+    if not (1 <= int(month) <= 12 and 1 <= int(day) <= 31):
         return None
-    full = int(years) + (2000 if len(years) == 2 else 0) if years else 0
-    return f"{_MONTHS[month - 1]} {ENGLISH.ordinal(day)}" + (
-        f", {ENGLISH.year(full)}" if full else ""
-    )
+    full = int(years or 0) + (2000 if len(years) == 2 else 0)
+    date = f"{_MONTHS[int(month) - 1]} {ENGLISH.ordinal(int(day))}"
+    return f"{date}, {ENGLISH.year(full)}" if full else date
 
 
 def _iso(match: re.Match[str]) -> str:
-    date = _month_first(int(match[3]), int(match[2]), match[1]) or match[0]
+    date = _dated(match[3], match[2], match[1]) or match[0]
     return f"{date}, at {match[4]}" if match[4] else date
 
 
-def _slashed_date(match: re.Match[str]) -> str:
-    """Month first, as in America, unless it can only be the day."""
-    first, second, years = int(match[1]), int(match[3]), match[4]
-    return _month_first(second, first, years) or _month_first(first, second, years) or match[0]
-
-
-def _dotted_date(match: re.Match[str]) -> str:
-    return _month_first(int(match[1]), int(match[2]), match[3]) or match[0]
+def _month_first(first: str, second: str, years: str = "") -> str | None:
+    """As in America, unless ``first`` can only be the day."""
+    return _dated(second, first, years) or _dated(first, second, years)
 
 
 def _slashed_day(match: re.Match[str]) -> str:
     """ "11/21" and "21/11"; "3/4" is a fraction, but not behind "on"."""
-    first, second = int(match["a"]), int(match["b"])
-    if match["on"] or first > 12 or second > 16:
-        date = _month_first(second, first, "") if first <= 12 else _month_first(first, second, "")
-        if date and (match["a"], match["b"]) not in (("9", "11"), ("24", "7")):
-            return (match["on"] or "") + date
+    on, first, second = match.groups()
+    if on or int(first) > 12 or int(second) > 16:
+        date = _month_first(first, second)
+        if date and f"{first}/{second}" not in ("9/11", "24/7"):
+            return (on or "") + date
     return match[0]
 
 
@@ -75,8 +69,14 @@ DATES = (
         r"(?<![\w/-])(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d:\d\d)(?::\d\d(?:\.\d+)?)?Z?)?(?![\w/-])",
         _iso,
     ),
-    rule(r"(?<![\w/.-])(\d\d?)([/-])(\d\d?)\2((?:1\d|20)\d\d|\d\d)(?![\w/-])", _slashed_date),
-    rule(r"(?<![\w/.-])(\d\d?)\.(\d\d?)\.((?:1\d|20)\d\d)(?![\w/-])", _dotted_date),
+    rule(
+        r"(?<![\w/.-])(\d\d?)([/-])(\d\d?)\2((?:1\d|20)\d\d|\d\d)(?![\w/-])",
+        lambda m: _month_first(m[1], m[3], m[4]) or m[0],
+    ),
+    rule(
+        r"(?<![\w/.-])(\d\d?)\.(\d\d?)\.((?:1\d|20)\d\d)(?![\w/-])",
+        lambda m: _dated(m[1], m[2], m[3]) or m[0],
+    ),
     rule(
         rf"\b({any_of(DAYS)})\b\.?"
         rf"(?=,?\s(?:{MONTH_NAMES})\b|,?\s\d|(?<=\.),)",
@@ -94,8 +94,8 @@ DATES = (
     ),
     rule(rf"\b{_MONTH},?\s(?P<year>1\d{{3}}|20\d\d)(?![\w:/-])", _month_year),
     rule(
-        rf"(?P<on>\b(?:on|by|until|since|before|after|from|(?:{'|'.join(DAYS.values())}),?)\s)?"
-        r"(?<![\w/.])(?P<a>\d\d?)/(?P<b>\d\d?)(?![\w/])",
+        rf"(\b(?:on|by|until|since|before|after|from|(?:{'|'.join(DAYS.values())}),?)\s)?"
+        r"(?<![\w/.])(\d\d?)/(\d\d?)(?![\w/])",
         _slashed_day,
     ),
 )
@@ -174,11 +174,9 @@ def _year(match: re.Match[str]) -> str:
 
 
 def _span(match: re.Match[str]) -> str:
-    return f"{ENGLISH.year(int(match[1]))} to {_second_year(match[1], match[2])}"
-
-
-def _second_year(first: str, second: str) -> str:
-    return ENGLISH.year(int(second)) if len(second) == 4 else ENGLISH.year(int(first[:2] + second))
+    """ "1939–45"."""
+    first, second = match.groups()
+    return f"{ENGLISH.year(int(first))} to {ENGLISH.year(int(first[: 4 - len(second)] + second))}"
 
 
 YEARS = (

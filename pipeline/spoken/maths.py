@@ -215,8 +215,10 @@ class _Reader:
             return part or self._fraction(self._number(over), self._number(under))
         if not self._numerals or not re.fullmatch(_NUMBER, token):
             return token
-        one = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?" if self._language == "en" else r".+"
-        return ", ".join(map(self._numerals.number, re.findall(one, token)))
+        if self._language != "en":
+            return self._numerals.number(token)
+        parts = re.findall(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?", token)
+        return ", ".join(map(self._numerals.number, parts))
 
     def _power(self, exponent: str) -> str:
         digit = {self._number("2"): "²", self._number("3"): "³"}.get(exponent)
