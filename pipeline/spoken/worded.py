@@ -39,7 +39,6 @@ _WOMAN = r"\w+a|Isabel|Elisabeth|Margarethe?|Margrethe"
 _SIGNS_OF_PARTS = {"1/2": "½", "1/4": "¼", "3/4": "¾", "1/3": "⅓", "2/3": "⅔"}
 _SMALL = 2
 """Characters of an abbreviation that could be a unit or a word if it had no capital: "M."."""
-_SIGNS_OF_MATHS = "≠≤≥√^²³∞"
 _DECIMALS_OF = {"½": ",5", "¼": ",25", "¾": ",75"}
 
 
@@ -74,7 +73,6 @@ class _Words:
         names = {*self._w.numbered.values(), self._w.signs["§"], "Satz", *_NUMBER.split("|")}
         self._names = re.compile(rf"\b(?:{any_of(names)})\s?$|§\s?$")
         """What may stand before the number of a paragraph, which counts nothing."""
-        self._maths = {s: w for s, w in MATHS_WORDS[language].items() if s in _SIGNS_OF_MATHS}
         self._small_words = SMALL_WORDS[language].split()
 
     def _plain(self, match: re.Match[str]) -> str:
@@ -322,7 +320,7 @@ class _Words:
     def _signs(self) -> Sequence[Rule]:
         several = {**self._w.units, **self._w.currencies}
         alone = {sign: names[1] for sign, names in several.items() if not sign[0].isalpha()}
-        words = self._maths | self._w.signs | alone
+        words = self._w.signs | alone
         return tuple(
             rule(rf"\s*{re.escape(sign)}(?!\w)\s*|\s*{re.escape(sign)}(?=\w)", f" {word} ")
             for sign, word in sorted(words.items(), key=lambda pair: -len(pair[0]))

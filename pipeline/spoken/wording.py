@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.spoken.words import LANGUAGES, pairs, table, words_of
+from pipeline.spoken.words import LANGUAGES, MATHS_WORDS, pairs, table, words_of
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Wording:
     currencies: dict[str, tuple[str, str]]
     """For ``units`` and ``currencies``: one of it, and the name of several."""
     signs: dict[str, str]
+    """In the table, only those that are said otherwise in a formula, or not at all."""
     abbreviations: dict[str, str]
     """Those with a full stop may end a sentence."""
     titles: dict[str, str]
@@ -113,12 +114,18 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+_SIGNS = "+=×÷≈±<>≠≤≥√^²³∞"
+"""Signs that may stand outside of a formula."""
+
+
 def _wording(language: str) -> Wording:
     fields = {
         key: _READERS.get(key, str if isinstance(value, str) else dict)(value)
         for key, value in words_of(language).items()
         if key in Wording.__dataclass_fields__
     }
+    maths = MATHS_WORDS[language]
+    fields["signs"] = {s: maths[s] for s in _SIGNS} | {"&": maths["∧"]} | fields["signs"]
     return Wording(**fields)
 
 
