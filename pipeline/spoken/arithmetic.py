@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from pipeline.spoken.numerals import ENGLISH, INDIAN
+from pipeline.spoken.numerals import ENGLISH, ENGLISH_NUMERAL, INDIAN
 from pipeline.spoken.rules import NO_FACTOR, minus, rule
 
 # --- fractions ------------------------------------------------------------------------------------
@@ -53,16 +53,18 @@ FRACTIONS = (
 
 _END = r"(?:\s?[ap]\.?m\.?|\s?(?:km|m|cm|kg|g|°C|°F|°|%)|[kKMBT]\b|bn\b|\s(?:[mb]|tr)illion\b)?"
 
+_FROM = rf"((?:[$€£¥₹]\s?)?{ENGLISH_NUMERAL}{_END}|\d\d?:\d\d{_END})"
+
 RANGES = (
     rule(r"(?<=\d(?:st|nd|rd|th))\s?[-–—]\s?(?=\d+(?:st|nd|rd|th)\b)", " to "),
     rule(r"(?<=\d)(?<!\b0)x(?=\d)", " by "),
     rule(r"(\d\s?(?:[cmk]?m|ft|in))\s?[x×]\s?(?=\d)", r"\1 by "),
     rule(
-        rf"(?<![\w.,-])((?:[$€£¥₹]\s?)?{{n}}{_END}|\d\d?:\d\d{_END})\s?[–—]\s?(?=[$€£¥₹]?\d)",
+        rf"(?<![\w.,-]){_FROM}\s?[–—]\s?(?=[$€£¥₹]?\d)",
         r"\1 to ",
     ),
     rule(
-        rf"(?<![\w.,+×÷=√^-])(?<![+÷=]\s)((?:[$€£¥₹]\s?)?{{n}}{_END}|\d\d?:\d\d{_END})(?:-|\s-\s)(?=[$€£¥₹]?\d[\d.,:]*(?!\s?[=+×÷]|\d))",
+        rf"(?<![\w.,+×÷=√^-])(?<![+÷=]\s){_FROM}(?:-|\s-\s)(?=[$€£¥₹]?\d[\d.,:]*(?!\s?[=+×÷]|\d))",
         r"\1 to ",
     ),
 )  # fmt: skip
@@ -133,6 +135,6 @@ NUMBERS = (
         any_case=True,
     ),
     rule(r"(?<=[A-Za-z])-(?=\d)|(?<=\d)-(?=[A-Z]\b)", " "),
-    rule(r"(?<![\d.,]){n}(?![\d])", lambda m: f" {ENGLISH.number(m[0])} "),
+    rule(rf"(?<![\d.,]){ENGLISH_NUMERAL}(?![\d])", lambda m: f" {ENGLISH.number(m[0])} "),
     rule(r"\d+", lambda m: f" {ENGLISH.number(m[0])} "),
 )

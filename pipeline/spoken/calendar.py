@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.spoken.numerals import ENGLISH
+from pipeline.spoken.numerals import ENGLISH, ENGLISH_NUMERAL
 from pipeline.spoken.rules import any_of, full_stop, rule
 from pipeline.spoken.weekdays import short_days
 from pipeline.spoken.words import words_of
@@ -145,7 +145,7 @@ TIMES = (
     ),
     rule(rf"(?<![\w:.,$])(?P<hour>\d\d?){_HALF}(?!\w)", _clock, any_case=True),
     rule(
-        r"(?<![\w:.,])({n}):({n})(?![\w:])",
+        rf"(?<![\w:.,])({ENGLISH_NUMERAL}):({ENGLISH_NUMERAL})(?![\w:])",
         lambda m: f"{ENGLISH.number(m[1])} to {ENGLISH.number(m[2])}",
     ),
 )

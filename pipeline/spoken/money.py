@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.spoken.numerals import ENGLISH
+from pipeline.spoken.numerals import ENGLISH, ENGLISH_NUMERAL
 from pipeline.spoken.rules import rule
 from pipeline.spoken.words import pairs, table, words_of
 
@@ -39,11 +39,11 @@ def _money(match: re.Match[str]) -> str:
 
 MONEY = (
     rule(
-        rf"(?<![\w.])(?P<sign>{_SIGN})(?P<n>{{n}})(?:\s?(?:-|–|to)\s?{_SIGN}?(?P<to>{{n}}))?"
+        rf"(?<![\w.])(?P<sign>{_SIGN})(?P<n>{ENGLISH_NUMERAL})(?:\s?(?:-|–|to)\s?{_SIGN}?(?P<to>{ENGLISH_NUMERAL}))?"
         rf"{_LARGE}(?:/-)?(?!\d|\.\d)",
         _money,
     ),
-    rule(rf"(?<![\w.,])(?P<n>{{n}}){_SIGN_BEHIND}", _money),
+    rule(rf"(?<![\w.,])(?P<n>{ENGLISH_NUMERAL}){_SIGN_BEHIND}", _money),
     rule(r"(?<![\w.,])(\d+)\s?¢", lambda m: ENGLISH.count(m[1], *_CENTS["$"])),
     rule(r"(?:(?<=dollars)|(?<=dollar)|(?<=euros)|(?<=pounds)|(?<=cents))/(?=[a-z])", " per "),
 )

@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pipeline.spoken.numerals import ENGLISH_NUMERAL
-
 Replacement = str | Callable[[re.Match[str]], str]
 
 
@@ -29,15 +27,10 @@ class Rule(NamedTuple):
 
 
 def rule(pattern: str, replacement: Replacement, *, any_case: bool = False) -> Rule:
-    """``{n}`` stands for an ``ENGLISH_NUMERAL``, ``\\d`` for the digits 0 to 9 only.
-
-    ``replacement`` may be a function, which gives back ``match[0]`` where the rule does not apply
-    after all.
-    """
+    """In ``pattern``, ``\\d`` stands for the digits 0 to 9 only. ``replacement`` may be a function,
+    which gives back ``match[0]`` where the rule does not apply after all."""
     flags = re.IGNORECASE if any_case else 0
-    return Rule(
-        re.compile(_ascii_digits(pattern).replace("{n}", ENGLISH_NUMERAL), flags), replacement
-    )
+    return Rule(re.compile(_ascii_digits(pattern), flags), replacement)
 
 
 def any_of(signs: Iterable[str]) -> str:

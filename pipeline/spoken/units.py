@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from pipeline.spoken.numerals import ENGLISH
+from pipeline.spoken.numerals import ENGLISH, ENGLISH_NUMERAL
 from pipeline.spoken.rules import any_of, rule
 from pipeline.spoken.words import table, words_of
 
@@ -56,20 +56,22 @@ def _inches(match: re.Match[str]) -> str:
 
 UNITS = (
     rule(r"(?<![\w.,])(\d{1,2})\s?(?:'|′|ft\.?\s)\s?(\d{1,2})\s?(?:\"|″|''|in\b\.?)", _height),
-    rule(r"(?<![\w.,\"])({n})(?:\"|″)(?!\w)", _inches),
+    rule(rf"(?<![\w.,\"])({ENGLISH_NUMERAL})(?:\"|″)(?!\w)", _inches),
     rule(r"(?<![\w.,'])(\d{1,3})′", lambda m: f"{ENGLISH.number(m[1])} feet"),
     rule(
-        r"(?<![\w.,])(?P<n>{n})\s?(?P<kind>sq|cu)\.?\s(?P<unit>ft|m|km|mi|yd|cm)\b\.?",
+        rf"(?<![\w.,])(?P<n>{ENGLISH_NUMERAL})\s?(?P<kind>sq|cu)\.?\s(?P<unit>ft|m|km|mi|yd|cm)\b\.?",
         _area_or_volume,
     ),
     rule(r"(?<=\d°)\s?([NSEW])\b", lambda m: f" {_WINDS[m[1]]}"),
-    rule(r"(?<![\w.])({n})[\s-]?%", lambda m: f"{ENGLISH.number(m[1])} percent"),
-    rule(r"(?<![\w.])({n})\s?‰", lambda m: f"{ENGLISH.number(m[1])} per thousand"),
+    rule(rf"(?<![\w.])({ENGLISH_NUMERAL})[\s-]?%", lambda m: f"{ENGLISH.number(m[1])} percent"),
+    rule(rf"(?<![\w.])({ENGLISH_NUMERAL})\s?‰", lambda m: f"{ENGLISH.number(m[1])} per thousand"),
     rule(r"(?<![\w.,])(\d+)k(?!\w)", lambda m: f"{ENGLISH.number(m[1])} thousand"),
-    rule(r"(?<![\w.,])({n})M(?=\s[a-z])", lambda m: f"{ENGLISH.number(m[1])} million"),
-    rule(r"(?<![\w.,])({n})\s?bn\b", lambda m: f"{ENGLISH.number(m[1])} billion"),
     rule(
-        rf"(?<![\w,])(?<!\d\.)(?P<n>{{n}})(?P<gap>\s?|-)(?P<unit>{_UNIT})"
+        rf"(?<![\w.,])({ENGLISH_NUMERAL})M(?=\s[a-z])", lambda m: f"{ENGLISH.number(m[1])} million"
+    ),
+    rule(rf"(?<![\w.,])({ENGLISH_NUMERAL})\s?bn\b", lambda m: f"{ENGLISH.number(m[1])} billion"),
+    rule(
+        rf"(?<![\w,])(?<!\d\.)(?P<n>{ENGLISH_NUMERAL})(?P<gap>\s?|-)(?P<unit>{_UNIT})"
         rf"(?:/(?:(?P<count>\d+)\s?)?(?P<per>{_EACH}))?(?![\w²³^°]|/\w|['’]\w)"
         r"(?:\.(?=\s[a-z]))?",
         _amount,
