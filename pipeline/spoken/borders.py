@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from pipeline.spoken.abbreviations import TITLES
-from pipeline.spoken.addresses import LINKS, NUMBERED
-from pipeline.spoken.calendar import DAYS, MONTH_NAMES
+from pipeline.spoken.english.abbreviations import TITLES
+from pipeline.spoken.english.addresses import LINKS, NUMBERED
+from pipeline.spoken.english.calendar import DAYS, MONTH_NAMES
 from pipeline.spoken.language import SMALL_WORDS, UNSPACED
 from pipeline.spoken.length import spoken_letters
 from pipeline.spoken.markup import LINE_START, MarkupSpan, spans

@@ -6,14 +6,14 @@ languages share those of ``worded``.
 
 from __future__ import annotations
 
-from pipeline.spoken.abbreviations import ABBREVIATIONS, ROMAN_NUMERALS
-from pipeline.spoken.addresses import ADDRESSES, CODES, PHONES, VERSIONS
-from pipeline.spoken.arithmetic import FRACTIONS, MINUS, NUMBERS, RANGES, SUMS
-from pipeline.spoken.calendar import DATES, TIMES, YEARS
-from pipeline.spoken.money import MONEY
+from pipeline.spoken.english.abbreviations import ABBREVIATIONS, ROMAN_NUMERALS
+from pipeline.spoken.english.addresses import ADDRESSES, CODES, PHONES, VERSIONS
+from pipeline.spoken.english.arithmetic import FRACTIONS, MINUS, NUMBERS, RANGES, SUMS
+from pipeline.spoken.english.calendar import DATES, TIMES, YEARS
+from pipeline.spoken.english.money import MONEY
+from pipeline.spoken.english.units import UNITS
 from pipeline.spoken.punctuation import PAUSES, TYPED_GAPS, TYPOGRAPHY, grouping
 from pipeline.spoken.rules import rule
-from pipeline.spoken.units import UNITS
 from pipeline.spoken.weekdays import weekdays
 
 _SIGNS = (
