@@ -29,6 +29,8 @@ ENGLISH_NUMERAL = (
 _MOST_DIGITS = 27
 """Numbers with more digits are said digit by digit; their names mean nothing to a listener,
 and ``num2words`` has none in Spanish and Portuguese."""
+_MOST_DIGITS_OF_ORDINALS = {"es": 14, "pt": 18}
+"""``num2words`` fails on longer ones in these languages."""
 _DECIMALS_AS_ONE_NUMBER = 2
 """French, Spanish, Italian and Dutch read as many decimals as one number, English and German read
 each digit."""
@@ -69,6 +71,9 @@ class Numerals:
         return text
 
     def ordinal(self, value: int) -> str:
+        """A number that is too long for an ordinal is said as a cardinal."""
+        if len(str(value)) > _MOST_DIGITS_OF_ORDINALS.get(self._language, _MOST_DIGITS):
+            return self.cardinal(value)
         return self._polished(self._converter.to_ordinal(value))
 
     def year(self, value: int) -> str:

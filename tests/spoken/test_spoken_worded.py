@@ -409,6 +409,9 @@ SIGNS = "ab1,.5:/-€$%*&+=^~'\"0°mkh\\_{}()[]#<>|`\n "
 
 
 @example("1" + 27 * "0", "es")
+@example(15 * "1" + "º", "es")
+@example(20 * "1" + "ª", "pt")
+@example("1" + 110 * ",000" + "th", "en")
 @given(st.text(max_size=100) | st.text(SIGNS, max_size=60), LANGUAGE)
 def test_any_text_can_be_said(text: str, language: str) -> None:
     spoken = speakable(text, language)
