@@ -84,10 +84,10 @@ class WordedAmounts:
             ),
         )
 
-    def _several(
-        self, number: str, one: str, several: str, large: str = "", single: str = ""
-    ) -> str:
-        """ "deux euros", "deux millions d'euros". ``single``: one million."""
+    def _count(self, number: str, one: str, several: str, large: str = "", single: str = "") -> str:
+        """ "un euro", "deux euros", "deux millions d'euros". ``single``: one million."""
+        if number == "1" and not large:
+            return one
         words = self._numerals.number(number, self._w.one_before(large) if large else one)
         words = f"{words} {large}" if large else words
         words = single if single and number == "1" else words
@@ -114,8 +114,7 @@ class WordedAmounts:
         return _HALVES.get(words, words) if re.match(r"(?:une|una|uma|eine)\s|un'", one) else words
 
     def _amount(self, match: re.Match[str]) -> str:
-        one, several = {**self._w.units, **self._w.currencies}[match["unit"]]
-        amount = one if match["n"] == "1" else self._several(match["n"], one, several)
+        amount = self._count(match["n"], *self._w.units[match["unit"]])
         shortened = match["unit"].isalpha() and match["unit"].istitle()
         after = re.match(r"\s+([A-Z]\w*)", match.string[match.end() :])
         noun = after and after[1].lower() not in _SENTENCE_STARTS
@@ -130,11 +129,11 @@ class WordedAmounts:
         amount = re.sub(r"\.(\d\d)$", r",\1", amount)
         if large:
             single, large = self._w.units.get(large.rstrip("."), ("", large))
-            return self._several(amount, one, several, large, single)
+            return self._count(amount, one, several, large, single)
         whole, _, part = amount.rpartition(",") if "," in amount else (amount, "", "")
         if len(part) != 2 or (whole == "0" and sign not in _WITH_CENTS):
-            return one if amount == "1" else self._several(amount, one, several)
-        words = one if whole == "1" else self._several(whole, one, several)
+            return self._count(amount, one, several)
+        words = self._count(whole, one, several)
         cents = self._numerals.cardinal(int(part))
         if whole == "0" and int(part):
             return f"{cents} {self._w.cents_alone}"
@@ -145,8 +144,7 @@ class WordedAmounts:
         if match["of"] in self._w.currencies:
             amount = self._price(match["n"], match["of"])
         else:
-            one, several = self._w.units[match["of"]]
-            amount = one if match["n"] == "1" else self._several(match["n"], one, several)
+            amount = self._count(match["n"], *self._w.units[match["of"]])
         if count := match["count"]:
-            return f"{amount} {self._w.per} {self._several(count, *self._w.units[match['unit']])}"
+            return f"{amount} {self._w.per} {self._count(count, *self._w.units[match['unit']])}"
         return f"{amount} {self._w.per} {self._noun(match['unit'])}"
