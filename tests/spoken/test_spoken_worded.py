@@ -275,6 +275,7 @@ CASES = {
         ("8.30-14.00 h", "ocho y treinta a catorce"),
         ("Tarda 9,58 s. 2 veces", "Tarda nueve coma cincuenta y ocho segundos dos veces"),
         ("s. XIX, RR. HH., C/ Mayor", "siglo diecinueve, recursos humanos, calle Mayor"),
+        ("20 °C/68 °F", "veinte grados Celsius, sesenta y ocho grados Fahrenheit"),
         ("$E = mc^2$", "E igual a m c al cuadrado"),
     ],
     "it": [
