@@ -17,7 +17,7 @@ from pipeline.spoken.signs import UNSAID
 from pipeline.spoken.wording import WORDINGS
 
 _WITHOUT_WORDS = (rule(UNSAID.pattern, ""), rule(r"\s+", " "), rule(r"\.? \.(?!\w)", "."))
-"""The rules of other languages."""
+"""The rules of a language that is left to the voice."""
 
 
 def speakable(text: str, language: str = "en", before: str = LINE_START) -> str:

@@ -78,11 +78,9 @@ class Numerals:
 
     def year(self, value: int) -> str:
         """1999 -> "nineteen ninety-nine"."""
-        return (
-            self._polished(self._converter.to_year(value))
-            if value >= 1000
-            else self.cardinal(value)
-        )
+        if value < 1000:
+            return self.cardinal(value)
+        return self._polished(self._converter.to_year(value))
 
     def digits(self, text: str) -> str:
         """ "007" -> "zero zero seven"; other characters are dropped."""

@@ -20,8 +20,6 @@ class Wording:
 
     one: str
     """1 before a noun."""
-    comma: str
-    """What is said before the decimals."""
     months: tuple[str, ...]
     date: str
     """A template of ``{day}``, ``{month}`` and ``{year}``."""
@@ -126,7 +124,7 @@ def _wording(language: str) -> Wording:
     }
     maths = MATHS_WORDS[language]
     fields["signs"] = {s: maths[s] for s in _SIGNS} | {"&": maths["∧"]} | fields["signs"]
-    return Wording(**fields)
+    return Wording(to=maths["to"], **fields)
 
 
 WORDINGS = {language: _wording(language) for language in LANGUAGES if language != "en"}

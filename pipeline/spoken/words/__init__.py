@@ -1,10 +1,11 @@
 """The words of each language, from ``LANGUAGE.yaml`` beside this.
 
-``maths``: signs and functions; ``letters``: Greek letters with a name of their own; ``days``: of
-the week, short and long by turns; ``words_too``: abbreviations that are words as well, which may
-end a sentence; ``unspoken``: those that are left to the voice. All others are the fields of
-``pipeline.spoken.wording.Wording``; English has some of them and those of its own modules, German
-also those of ``german``. A table is written as ``sign = word; ...``.
+``comma``: what is said before decimals; ``maths``: signs and functions; ``letters``: Greek letters
+with a name of their own; ``days``: of the week, short and long by turns; ``words_too``:
+abbreviations that are words as well, which may end a sentence; ``unspoken``: those that are left to
+the voice. All others are the fields of ``pipeline.spoken.wording.Wording``; English has some of
+them and those of its own modules, German also those of ``german``. A table is written as
+``sign = word; ...``.
 """
 
 from __future__ import annotations
