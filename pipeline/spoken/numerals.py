@@ -25,6 +25,7 @@ ENGLISH_NUMERAL = (
     rf"(?:(?:{INDIAN}|[0-9]{{1,3}}(?:,[0-9]{{3}})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
 )
 """1234.5, 1,234.5, 1,00,000 or .5, without a sign."""
+ROMAN = r"(?=[XVI])X{0,3}(?:IX|IV|V?I{0,3})"
 
 _MOST_DIGITS = 27
 """Numbers with more digits are said digit by digit; their names mean nothing to a listener,

@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from pipeline.spoken.german import ARTICLES, COUNTED_NOUNS, inflected
+from pipeline.spoken import german
 from pipeline.spoken.language import SMALL_WORDS
-from pipeline.spoken.numerals import INDIAN, NUMERAL, NUMERALS, roman
+from pipeline.spoken.numerals import INDIAN, NUMERAL, NUMERALS, ROMAN, roman
 from pipeline.spoken.punctuation import PAUSES, TYPED_GAPS, TYPOGRAPHY, grouping
 from pipeline.spoken.rules import Rule, any_of, full_stop, last_stop, rule, spelled
 from pipeline.spoken.weekdays import weekdays
@@ -28,7 +28,6 @@ _CODE = (
 
 _AT_ENDS = ("etc.", "usw.", "usf.", "u.v.m.", "ecc.", "enz.")
 """These end most of their sentences; behind others a capital may be a noun's or a name's."""
-_ROMAN = r"(?=[XVI])X{0,3}(?:IX|IV|V?I{0,3})"
 _RULERS = (
     "Afonso|Alfonso|Carlos?|Charles|Elisabett?h?a?|Emanuele|Felipe|Fernando|Ferdinand|Filips|Franz"
     "|Friedrich|Heinrich|Henri|Isabel|Jaime|João|José|Juan|Karel|Karl|Leopold|Louis|Ludwig|Luigi"
@@ -91,40 +90,9 @@ class _Words:
         counts = match[1].lower() not in self._small_words
         return f" {self._amounts.half(self._w.one_before(match[1]) if counts else '')}"
 
-    def _german_ordinal(self, match: re.Match[str]) -> str:
-        """ "der 2. Versuch" -> "der zweite Versuch"."""
-        first, last = (
-            each and inflected(self._numerals.ordinal(int(each)), match[1])
-            for each in (match[2], match[4])
-        )
-        return f"{match[1]}{self._w.linked(first, match[3], last)}"
-
-    def _german_roman(self, match: re.Match[str]) -> str:
-        """ "der VIII." -> "der achte"."""
-        return (
-            match[1]
-            + inflected(self._numerals.ordinal(roman(match[2])), match[1])
-            + last_stop(match)
-        )
-
-    def _nth(self, match: re.Match[str]) -> str:
-        """ "3. Stock" -> "dritter Stock", without a word before it; "1.-3. Klasse"."""
-        first, last = (
-            each and self._numerals.ordinal(int(each))[:-1] + COUNTED_NOUNS[match[4]]
-            for each in (match[1], match[3])
-        )
-        return f"{self._w.linked(first, match[2], last)} "
-
     def _ordinal(self, match: re.Match[str]) -> str:
         end, new = self._w.ordinals[match[2]]
         return re.sub(f"{end}$", new, self._numerals.ordinal(int(match[1])))
-
-    def _german_compound(self, match: re.Match[str]) -> str:
-        """ "90er" -> "neunziger"; "3-mal" -> "dreimal"."""
-        value = int(match[1])
-        if 1100 <= value < 2000:
-            return self._numerals.year(value) + match[2]
-        return self._numerals.cardinal(value, "ein ") + match[2]
 
     def _ruler(self, match: re.Match[str]) -> str:
         """ "Louis XIV" -> "Louis quatorze". In German, a ruler's number has a full stop."""
@@ -227,25 +195,21 @@ class _Words:
         link = rf"(?:,\s|\s?[-–—]\s?|\s(?:{self._w.signs['&']}|{self._w.to})\s)"
         return (
             rule(
-                rf"\b((?:{self._w.counted})s?\s)({_ROMAN}(?:{link}{_ROMAN})*)\b",
+                rf"\b((?:{self._w.counted})s?\s)({ROMAN}(?:{link}{ROMAN})*)\b",
                 lambda m: m[1] + re.sub("[XVI]+", lambda each: str(roman(each[0])), m[2]),
             ),
-            *(
-                [rule(rf"\b([Dd](?:er|ie|en|em|es)\s)({_ROMAN})\.(?!\w)", self._german_roman)]
-                if self._w is GERMAN
-                else []
-            ),
+            *((german.ROMAN_ORDINAL,) if self._w is GERMAN else ()),
             rule(
-                rf"\b({_ROMAN}(?:{self._w.nth}))\s?[-–—]\s?(?={_ROMAN}(?:{self._w.nth}))",
+                rf"\b({ROMAN}(?:{self._w.nth}))\s?[-–—]\s?(?={ROMAN}(?:{self._w.nth}))",
                 rf"\1 {self._w.to} ",
             ),
             rule(
-                rf"\b({_ROMAN})(?:{self._w.nth})",
+                rf"\b({ROMAN})(?:{self._w.nth})",
                 lambda m: self._numerals.ordinal(roman(m[1])),
             ),
             rule(
                 rf"\b(?=(?:{_RULERS})\s(?!\w\.\s[A-Z])|\w+\s(?![IVX]\b))"
-                rf"([A-ZÉ][a-zà-ÿ]+)\s({_ROMAN})\b(\.)?(?!\w)",
+                rf"([A-ZÉ][a-zà-ÿ]+)\s({ROMAN})\b(\.)?(?!\w)",
                 self._ruler,
             ),
         )
@@ -284,15 +248,7 @@ class _Words:
 
     def _ordinals(self) -> Sequence[Rule]:
         if self._w is GERMAN:
-            twice = r"(?:(\d{1,4})\.\s?([-–/]|und|bis|oder)\s?)?(\d{1,4})\."
-            pattern = rf"\b((?:{'|'.join(ARTICLES)})\s){twice}(?=\s[^\W\d_])"
-            return (
-                rule(pattern, self._german_ordinal, any_case=True),
-                rule(
-                    rf"(?<![\w.,]){twice}\s(?=({any_of(COUNTED_NOUNS)})\b)",
-                    self._nth,
-                ),
-            )
+            return german.ORDINALS
         ends = any_of(self._w.ordinals)
         return (
             rule(rf"(?<=\d)({ends})\s?[-–—]\s?(?=\d+(?:{ends})(?!\w))", rf"\1 {self._w.to} "),
@@ -304,18 +260,12 @@ class _Words:
             rule(r"(?P<before>\bv|\b[Vv]ersi\w+\s)(?P<n>\d+(?:\.\d+)+)(?!\w)", self._dotted),
             rule(r"(?P<before>(?<![\w.,]))(?P<n>\d+(?:\.\d+){2,})(?!\w|,\d)", self._dotted),
             rule(rf"(?<![\d:.,])({NUMERAL}):({NUMERAL})(?![:\d])", self._ratio),
-            *self._german_compounds(),
+            *((german.COMPOUND,) if self._w is GERMAN else ()),
             rule(r"½(?=\s([^\W\d_]+))", self._half),
             *(rule(rf"(?<![\w.,])1\s(?={before})", one) for before, one in self._w.ones.items()),
             rule(rf"(?<![\d.,]){NUMERAL}(?!\d)", self._plain),
             rule(r"\d+", lambda m: f" {self._numerals.number(m[0])} "),
         )
-
-    def _german_compounds(self) -> Sequence[Rule]:
-        """The hyphen and the digits of "20-jährig" are one word."""
-        if self._w is not GERMAN:
-            return ()
-        return (rule(r"(?<![\w.,])(\d{1,4})-?(ern?|[a-zäöü]{3,})(?!\w)", self._german_compound),)
 
     def _signs(self) -> Sequence[Rule]:
         several = {**self._w.units, **self._w.currencies}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from pipeline.spoken.german import inflected
+from pipeline.spoken import german
 from pipeline.spoken.numerals import Numerals
 from pipeline.spoken.rules import Rule, any_of, full_stop, rule
 from pipeline.spoken.wording import GERMAN, Wording
@@ -85,7 +85,7 @@ class WordedCalendar:
         if self._w.hour == "{hour}":  # "15 h" is how long something takes
             return (span, spans, rule(rf"{hour}\.{minute}{word}", self._time), clock)
         return (
-            *([rule(rf"({self._w.open_hours})\s?h\b", r"\1 Uhr")] if self._w is GERMAN else []),
+            *((german.OPENING_HOURS,) if self._w is GERMAN else ()),
             span,
             spans,
             clock,
@@ -102,7 +102,7 @@ class WordedCalendar:
 
     def _day(self, day: int, before: str) -> str:
         if self._w is GERMAN:
-            return inflected(self._numerals.ordinal(day), before)
+            return german.ordinal(day, before)
         return self._w.first if day == 1 else self._numerals.cardinal(day)
 
     def _numeric_date(self, match: re.Match[str]) -> str:

@@ -69,8 +69,6 @@ class Wording:
     """What is said between a name and its number, and up to which number that is an ordinal."""
     numbered: dict[str, str]
     """Abbreviations that stand only before a number."""
-    open_hours: str = r"(?!)"
-    """A pattern of what stands before an "h" that is not how long something takes."""
     compounds: dict[str, str] = field(default_factory=dict)
     """Ends of words that are shortened, without the full stop: "str" of "Hauptstr."."""
     of: str = ""
