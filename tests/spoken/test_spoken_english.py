@@ -422,6 +422,7 @@ iOS 17.4 => iOS seventeen point four
 example.com => example dot com
 mail bob@example.com now => mail bob at example dot com now
 main.py => main dot py
+Node.js => Node J S
 C++ and C# => C plus plus and C sharp
 @reachy => at reachy
 #robots => hashtag robots

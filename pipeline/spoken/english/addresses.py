@@ -32,12 +32,12 @@ ADDRESSES = (
         r"(?<![\w@.])(?:[A-Za-z0-9][\w-]*\.)+(?:com|org|net|edu|gov|io|ai|dev|app|info|de|uk|eu|fr|es|nl|pt|ch|tv|me)\b",
         _address,
     ),
+    rule(r"\b(Node|Vue|Next|React|Three|Express)\.js\b", r"\1 J S"),
     rule(
         r"(?<![\w@.])\w*[a-z_]\w*\.(?:py|js|ts|txt|md|pdf|csv|json|yaml|yml|html|css|exe|zip|jpg|png|"
         r"wav|mp3|mp4|doc|docx|xls|cpp|c|h|rs|go|sh|toml|ini|log|gguf|onnx)\b",
         _address,
     ),
-    rule(r"\b(?:Node|Vue|Next|React|Three|Express)\.js\b", lambda m: m[0].replace(".js", " J S")),
     rule(
         r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]?\d)",
         lambda m: ENGLISH.version(m[0], "dot"),
