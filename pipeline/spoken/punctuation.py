@@ -49,7 +49,6 @@ def grouping(gaps: str, thousands: str, point: str) -> Sequence[Rule]:
 
 
 PAUSES = (
-    rule(r"(?<=\d):(?=\d)", " "),
     rule(r"\s*(?:\.{2,}|…)\s*(?=$|[\"')])", "."),
     rule(r"\s*(?:\.{2,}|…)\s*", ", "),
     rule(r"\s*—\s*|\s+(?:–|-{1,3})\s+|(?<=\w)(?:–|--+)(?=\w)|–", ", "),
