@@ -409,6 +409,7 @@ Call 555-1234 => Call five five five, one two three four
 +1 555 123 4567 => plus one, five five five, one two three, four five six seven
 (555) 123-4567 => five five five, one two three, four five six seven
 800-555-0199 => eight zero zero, five five five, zero one nine nine
+Call 800.555.0199 => Call eight zero zero, five five five, zero one nine nine
 The code is 4711. => The code is four seven one one.
 PIN 1234 => PIN one two three four
 room 305 => room three oh five

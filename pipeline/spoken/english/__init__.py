@@ -32,7 +32,6 @@ _SIGNS = (
     rule(r"€", " euros "),
     rule(r"£", " pounds "),
     rule(r"°", " degrees "),
-    rule(r"(?<=\w)/(?=\w)", " "),
 )  # fmt: skip
 
 
@@ -42,7 +41,7 @@ RULES = (
     *ABBREVIATIONS,
     *weekdays("en"),
     *ROMAN_NUMERALS,
-    *(*ADDRESSES, *DATES, *VERSIONS, *PHONES, *MINUS, *CODES),
+    *(*ADDRESSES, *DATES, *PHONES, *VERSIONS, *MINUS, *CODES),
     *(*YEARS, *RANGES, *TIMES, *FRACTIONS, *MONEY, *UNITS, *SUMS, *NUMBERS, *_SIGNS),
     *PAUSES,
 )
