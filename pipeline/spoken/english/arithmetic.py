@@ -134,7 +134,6 @@ NUMBERS = (
         lambda m: ENGLISH.ordinal(int(m[1].replace(",", ""))),
         any_case=True,
     ),
-    rule(r"(?<=[A-Za-z])-(?=\d)|(?<=\d)-(?=[A-Z]\b)", " "),
     rule(rf"(?<![\d.,]){ENGLISH_NUMERAL}(?![\d])", lambda m: f" {ENGLISH.number(m[0])} "),
     rule(r"\d+", lambda m: f" {ENGLISH.number(m[0])} "),
 )
