@@ -17,8 +17,6 @@ from pipeline.spoken.rules import rule
 from pipeline.spoken.weekdays import weekdays
 
 _SIGNS = (
-    rule(r"\band/or\b", "and or", any_case=True),
-    rule(r"\beither/or\b", "either or", any_case=True),
     rule(r"\b(he|she|him|his|her|they|yes|on|true|this|day)/(?=[a-z])", r"\1 or ", any_case=True),
     rule(r"\s*&\s*", " and "),
     rule(r"(?<=[\w.])@(?=\w)", " at "),
