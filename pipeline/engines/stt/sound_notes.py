@@ -8,10 +8,12 @@ import unicodedata
 from pipeline.messages import has_words
 
 _NOTE = re.compile(
-    r"\[[^\]]*\]|\([^)]*\)|（[^）]*）|【[^】]*】|\*[^*]*\*|[♪♫][^♪♫]*[♪♫]?|<\|[^|]*\|>|</?\w+>"
+    r"(?<!\b\w)(?:\[[^\]]*\]|\([^)\d]*\)|\*[^*\d]*\*)|［[^］]*］|（[^）\d]*）|【[^】]*】|〔[^〕]*〕"
+    r"|[♪♫🎵🎶][^♪♫🎵🎶]*[♪♫🎵🎶]?|<\|[^|]*\|>|</?\w+>"
 )
 """What Whisper writes for sounds other than speech: ``[BLANK_AUDIO]``, ``(music)``; and marks of
-other recognisers that some servers leave in: ``<|en|><|NEUTRAL|>``, ``<unk>``, ``</s>``."""
+other recognisers that some servers leave in: ``<|en|><|NEUTRAL|>``, ``<unk>``, ``</s>``. Numbers
+and formulas are words: ``(555) 123-4567``, ``5 * 3 * 2``, ``f(x)``."""
 
 
 def without_notes(text: str) -> str:

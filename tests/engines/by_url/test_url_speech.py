@@ -177,6 +177,12 @@ async def test_transcripts_of_any_shape_are_read(body: bytes, words: str) -> Non
         ("Is 2 < 3 and 3 > 2?", "Is 2 < 3 and 3 > 2?"),
         ("Socie\u0301te\u0301 Radio-Canada", "Société Radio-Canada"),
         ("<|en|><|NEUTRAL|><|Speech|><|woitn|>stop", "stop"),
+        ("［音楽］〔咳〕🎵 la 🎵", ""),
+        ("はい(笑)", "はい"),
+        ("[Speaker 1] Yes.", "Yes."),
+        ("Call (555) 123-4567.", "Call (555) 123-4567."),
+        ("What is 5 * 3 * 2?", "What is 5 * 3 * 2?"),
+        ("What is f(x) if x*y*z is 2?", "What is f(x) if x*y*z is 2?"),
     ],
 )
 def test_notes_about_non_speech_are_removed(text: str, words: str) -> None:
