@@ -86,6 +86,9 @@ def why(text: str, segment: Segment, language: str = "en", s: float = 2.0) -> In
         ("Lascia un like e iscriviti al canale.", "credits"),
         ("Deixe seu like e se inscreva no canal.", "credits"),
         ("Napisy stworzone przez społeczność Amara.org", "credits"),
+        ("Tack för att ni har tittat på den här videon.", "credits"),
+        ("Teksting av Nicolai Winther", "credits"),
+        ("Dziękujemy za oglądanie!", "credits"),
         ("Thanks for watching and I'll see you next time.", "credits"),
         ("I'll see you guys in the next video. Bye!", "credits"),
         ("Transcription Outsourcing, LLC.", "credits"),
@@ -225,6 +228,7 @@ def test_words_that_do_not_fit_the_sound_are_rejected(
         ("fr", "Vous vous souvenez de la vidéo ?"),
         ("pt", "Ative o modo silencioso."),
         ("de", "SWR 3."),
+        ("sv", "Textning på teven, tack."),
         ("es", "Suscríbete a Netflix."),
         ("it", "Iscriviti al corso di Anna."),
         ("nl", "TV Gelderland aanzetten."),
@@ -300,6 +304,7 @@ def test_a_short_word_is_believed_in_a_reverberant_room(text: str, segment: Segm
         "Редактор субтитров А.Семкин Корректор А.Егорова",
         "Продолжение следует...",
         "Thanks for watching!",
+        "ترجمة نانسي قنقر",
     ],
 )
 @pytest.mark.parametrize("language", ["", "ja", "zh", "ko", "el", "en"])
