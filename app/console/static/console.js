@@ -22,7 +22,7 @@ async function show() {
   document.title = `${name[0].toUpperCase()}${name.slice(1)} – reachy-voice`;
   let state = {}, refused = "";
   try { state = await get("state"); } catch (error) { if (error instanceof Forbidden) refused = error.message; }
-  const secure = isSecureContext ? undefined : (await get("../secure")).secure;
+  const secure = isSecureContext ? undefined : await secured();
   if (mine !== shows) return;
   const fresh = document.createElement("div");
   host.replaceChildren(fresh);
@@ -33,6 +33,11 @@ async function show() {
   }
   if (refused) askForKey(fresh, refused);
   else leave = pages[name].show(fresh, state) ?? (() => {});
+}
+
+// The encrypted port, if there is one and the server can be reached. Anybody may ask, with any key.
+async function secured() {
+  try { return (await (await fetch("secure")).json()).secure; } catch { return null; }
 }
 
 function warn(secure) {
