@@ -88,6 +88,7 @@ def console_routes(turns: RecentTurns, running: ConsoleServer) -> list[Route]:
         "access/allow": running.allow,
         "access/key": running.make_key,
         "access/remove-key": running.remove_key,
+        "people/check": running.check_person,
         "people/add": running.add_person,
         "people/remove": running.remove_person,
         "models/use": running.exchange,

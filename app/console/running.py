@@ -173,6 +173,12 @@ class ConsoleServer:
         await asyncio.to_thread(file.change, lambda access: access.without_key(body.name))
         return await self.who()
 
+    async def check_person(self, request: Request) -> dict[str, Any]:
+        body = await _body(request, NameBody)
+        known = await asyncio.to_thread(_available(self.household).file.read)
+        known.require_new(body.name)
+        return await self.people()
+
     async def add_person(self, request: Request) -> dict[str, Any]:
         household = _available(self.household)
         body = await _body(request, PersonBody, MOST_VOICE_BYTES)

@@ -461,6 +461,11 @@ async def test_an_unencrypted_page_links_to_an_encrypted_one(
         kept = await (await download.value).path()
         texts = [await asyncio.to_thread(path.read_text) for path in (kept, secure.authority)]
         assert texts[0] == texts[1]
+        await page.get_by_label("Admin key").fill(f"“{key}”")
+        await page.get_by_role("button", name="Open").click()
+        await page.reload()
+        await expect(page.get_by_role("status")).to_contain_text("It has signs that no key has.")
+        await expect(page.get_by_role("alert")).to_contain_text(secure.fingerprint)
         await page.get_by_label("Admin key").fill(key)
         await page.get_by_role("button", name="Open").click()
         await expect(page.get_by_text("You can write; the answers come as text.")).to_be_visible()
@@ -1036,12 +1041,21 @@ async def test_a_voice_is_learned_and_forgotten(
 
     said = np.concatenate([recording("goforward").pcm] * 4)
     shorten = changing("people.js", "RECORD_S = 32", "RECORD_S = 2")
-    async with console(served, "server", said=said, before=shorten) as page:
+    async with console(served, "server", said=said, before=shorten, complains=True) as page:
         await page.get_by_label("Name of the person").fill("Tom")
         await page.get_by_role("button", name="Learn a voice").click()
         await expect(page.get_by_text("Read this aloud")).to_be_visible()
         await expect(page.get_by_text("Tom is known now.")).to_be_visible()
         assert household.heard_s == [pytest.approx(2, abs=0.1)]
+        for name, why in (
+            ("-Tom", "Nobody can be called '-Tom'"),
+            ("TOM", "somebody called 'TOM' already"),
+        ):
+            await page.get_by_label("Name of the person").fill(name)
+            await page.get_by_role("button", name="Learn a voice").click()
+            await expect(page.get_by_role("alert")).to_contain_text(why)
+            await expect(page.get_by_text("Read this aloud")).to_have_count(0)
+        await expect(page.get_by_label("Name of the person")).to_have_value("TOM")
         await page.get_by_role("button", name="Forget Tom").click()
         await expect(page.get_by_text("Nobody's voice is known.")).to_be_visible()
         assert not household.file.path.exists()

@@ -32,6 +32,7 @@ export function people(draw) {
     problem = done = "";
     sound = new Sound(hear, () => {}, () => fail(LOST));
     try { await sound.listen(); } catch (error) { return fail(refusal(error)); }
+    if (sound && !(await ask("people/check", { name }))) stop(); // before anybody reads for nothing
     if (!sound) return; // the page was left
     left = RECORD_S;
     draw();
@@ -77,7 +78,7 @@ export function people(draw) {
       ${done ? html`<p role="status">${done}</p>` : nothing}
       ${left ? html`<p role="status">Read this aloud, alone and at your usual distance: ${left} s</p><p>${TEXT}</p><button @click=${() => { stop(); draw(); }}>Cancel</button>` : html`
         <form class="row" @submit=${record}>
-          <input type="text" name="name" aria-label="Name of the person" placeholder="Tom" maxlength="40" required>
+          <input type="text" name="name" aria-label="Name of the person" placeholder="Tom" maxlength="40" required pattern=".*\\S.*">
           <button ?disabled=${busy}>${busy ? "Learning …" : "Learn a voice"}</button>
         </form>`}
     </section>`;

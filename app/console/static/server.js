@@ -128,7 +128,7 @@ export const server = {
         ${who.keys.length ? html`<ul class="plain">${who.keys.map(({ name, created, admin }) => html`<li>
           ${name}, since ${created}${admin ? ", opens the console" : ""} <button @click=${() => act("access/remove-key", { name })}>Remove ${name}</button></li>`)}</ul>` : html`<p class="note">none</p>`}
         <form class="row" @submit=${makeKey}>
-          <input type="text" name="name" aria-label="Name of the new key" placeholder="laptop" required>
+          <input type="text" name="name" aria-label="Name of the new key" placeholder="laptop" required pattern=".*\\S.*">
           <label><input type="checkbox" name="admin"> opens the console</label>
           <button>Make a key</button>
         </form>
