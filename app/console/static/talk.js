@@ -19,7 +19,7 @@ export const talk = {
   show(host, { voices = [], models = {}, can = [] }) {
     let link = "connecting", devices = [], device = "", allowed = "prompt";
     let voice = "", language = "", tools = false;
-    let held = false, byKey = false, level = 0, playing = false, cut = 0;
+    let suggested = false, held = false, byKey = false, level = 0, playing = false, cut = 0;
     let shown = 0, followed = 0; // how much of the conversation; where its end was scrolled to
     // ms: when the microphone was last loud, when the speech or writing ended that is to be answered,
     // and from then to the first sound.
@@ -164,6 +164,13 @@ export const talk = {
       return true;
     }
 
+    // Once: somebody may click twice.
+    async function suggest(text) {
+      if (suggested) return;
+      suggested = true;
+      suggested = await write(text);
+    }
+
     async function send(event) {
       event.preventDefault();
       const field = event.target.elements.words, text = field.value.trim();
@@ -220,7 +227,7 @@ export const talk = {
       return html`<section class="welcome">
         <h2>Say something to Reachy</h2>
         <p>Speak as you would to a person, and interrupt it when you like. For instance:</p>
-        <p class="row">${SUGGESTED.map((text) => html`<button class="plain" ?disabled=${link !== "open"} @click=${() => write(text)}>${text}</button>`)}</p>
+        <p class="row">${SUGGESTED.map((text) => html`<button class="plain" ?disabled=${link !== "open"} @click=${() => suggest(text)}>${text}</button>`)}</p>
         ${sound.listening ? nothing : html`<p class="note">${reason(allowed)}</p>`}
       </section>`;
     }
