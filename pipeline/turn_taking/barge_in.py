@@ -170,8 +170,10 @@ def _agrees(words: Sequence[str], lexicon: Lexicon, *, so_far: bool = False) -> 
 
 
 def _after_agreement(words: Sequence[str], lexicon: Lexicon) -> list[str]:
-    """The words behind the backchannels with which speech begins."""
-    return list(itertools.dropwhile(lambda word: _is_backchannel(word, lexicon), words))
+    """The words behind the backchannels with which speech begins; at least the last one, although
+    it may be like a backchannel ("untrue")."""
+    agreeing = itertools.takewhile(lambda word: _is_backchannel(word, lexicon), words[:-1])
+    return list(words[len([*agreeing]) :])
 
 
 def _is_backchannel(word: str, lexicon: Lexicon) -> bool:

@@ -54,6 +54,13 @@ ANSWER = "Once upon a time there was a small robot who lived on a desk"
         ("", False, "unsure"),
         ("", True, "no words"),
         ("...", True, "no words"),
+        # All of its words are like backchannels.
+        ("Untrue!", True, "command"),
+        (
+            "Okay, yeah, right, sure, cool, nice, great, good, fine, true, wow, so, well.",
+            True,
+            "words",
+        ),
     ],
 )
 def test_words_tell_what_speech_over_an_answer_means(

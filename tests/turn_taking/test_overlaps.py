@@ -76,6 +76,12 @@ async def first_sound(played: Scene) -> None:
         await played.hear(0.02)
 
 
+def test_a_word_like_a_backchannel_that_contradicts_stops_the_answer() -> None:
+    played = over(say(0.7), silence(2.0), texts=("Untrue!",))
+    assert played.ends[0] == ("cancelled", "turn_detected")
+    assert played.transcripts == [QUESTION, "Untrue!"]
+
+
 @pytest.mark.parametrize(
     ("heard", "reason"),
     [("Mm-hmm.", "backchannel"), ("", "no words"), ("there was a small", "echo")],
