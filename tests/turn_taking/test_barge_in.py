@@ -155,7 +155,7 @@ ENCOURAGEMENTS = {
     "|I can imagine.|Love it.|That's my favourite part.|Just wow."
     "|Sorry, my phone. You were saying?|Please do.|Spill it!"
     "|I didn't say anything, go on.|I'm still here, go on.|I'm with you."
-    "|I'm talking to my wife, go on.|Thanks, Reachy.|You bet.|How funny is that.",
+    "|I'm talking to my wife, go on.|Thanks, Reachy.|You bet.|How funny is that.|Ooh la la!",
     "de": "Ach du liebe Zeit.|Toll erzählt.|Und wie ging's weiter?|Lass hören.|"
     "Mach weiter.|Erzähl weiter!|Ach nein.|Was für eine Geschichte!|Na klar.|Und dann?"
     "|Das gibt's doch nicht!|Wie aufregend!|Das hätte ich nicht gedacht.|Nicht wahr?"
@@ -166,7 +166,8 @@ ENCOURAGEMENTS = {
     "|Oha.|Sieh mal einer an!|Leuchtet ein.|Das kann ich gut verstehen.|Jetzt wird's spannend!"
     "|Ich habe nichts gesagt, mach weiter.|Ich bin noch da, mach weiter."
     "|Gibt's ja nicht.|Ja gern.|Mann, Mann, Mann."
-    "|Ich rede mit meiner Frau, mach weiter.|Danke, Reachy.|Passt schon.|Gefällt mir.|Weiß ich.",
+    "|Ich rede mit meiner Frau, mach weiter.|Danke, Reachy.|Passt schon.|Gefällt mir.|Weiß ich."
+    "|Ach nee.|Ohje, der Arme.",
     "fr": "Vas-y.|Oh non !|C’est pas vrai !|Quelle histoire !|Oui, continue.|Et alors ?"
     "|Quelle fille courageuse !|C'est passionnant.|Je m'en doutais."
     "|Pardon, continue.|Non, continue.|Désolé, vas-y.|Ce n'est rien, continue.|Ça fait peur."
@@ -283,13 +284,17 @@ def test_a_sound_that_is_drawn_out_is_the_same_backchannel(language: str) -> Non
 @pytest.mark.parametrize(
     ("language", "texts"),
     [
-        ("en", "Be quiet.|That's enough.|Hang on.|Skip it.|Good night.|That's false.|Too loud."),
-        ("de", "Sei still.|Das reicht.|Vergiss es.|Gute Nacht."),
-        ("fr", "Ça suffit.|Un instant.|C'est faux.|Bonne nuit."),
-        ("es", "Ya basta.|Un momento.|Buenas noches.|Repite eso."),
-        ("it", "Adesso basta.|Un momento.|Buona notte."),
-        ("nl", "Nu stil.|Een moment.|Tot ziens."),
-        ("pt", "Já chega.|Um momento.|Boa noite."),
+        (
+            "en",
+            "Be quiet.|That's enough.|Hang on.|Skip it.|Good night.|That's false.|Too loud."
+            "|Slow down.|Louder, please.|Shush.|Zip it.|Next one.",
+        ),
+        ("de", "Sei still.|Das reicht.|Vergiss es.|Gute Nacht.|Langsamer, bitte.|Kenn ich schon."),
+        ("fr", "Ça suffit.|Un instant.|C'est faux.|Bonne nuit.|Moins fort.|C'est bon, merci."),
+        ("es", "Ya basta.|Un momento.|Buenas noches.|Repite eso.|Más despacio."),
+        ("it", "Adesso basta.|Un momento.|Buona notte.|Più forte.|Smettila."),
+        ("nl", "Nu stil.|Een moment.|Tot ziens.|Zachter.|Langzamer."),
+        ("pt", "Já chega.|Um momento.|Boa noite.|Outra história."),
     ],
 )
 def test_two_quick_words_interrupt_if_one_of_them_is_a_command(language: str, texts: str) -> None:
