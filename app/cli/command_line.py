@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
 from typing import Annotated
 
@@ -79,18 +80,28 @@ def run() -> int:
     except SystemExit as end:
         code = _code(end)
     except ReachyVoiceError as error:
-        code = error.exit_code
-        console = Console(stderr=True, highlight=False, emoji=False)
-        # A command that is wrapped cannot be copied.
-        console.print(f"[bold red]{escape(error.what)}[/]", soft_wrap=True)
-        if error.why:
-            console.print(f"  why: {escape(error.why)}", soft_wrap=True)
-        if error.fix:
-            console.print(f"  [bold]do:  {escape(error.fix)}[/]", soft_wrap=True)
+        code = _tell(error)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        full = "Nothing more can be written"
+        code = _tell(ReachyVoiceError(full, why=str(error), fix="Make room on the disk"))
     else:
         code = 0
     leave_now_if_threads_were_left(code)
     return code
+
+
+def _tell(error: ReachyVoiceError) -> int:
+    """Print it; returns the exit code."""
+    console = Console(stderr=True, highlight=False, emoji=False)
+    # A command that is wrapped cannot be copied.
+    console.print(f"[bold red]{escape(error.what)}[/]", soft_wrap=True)
+    if error.why:
+        console.print(f"  why: {escape(error.why)}", soft_wrap=True)
+    if error.fix:
+        console.print(f"  [bold]do:  {escape(error.fix)}[/]", soft_wrap=True)
+    return error.exit_code
 
 
 def _code(end: SystemExit) -> int:

@@ -89,6 +89,17 @@ def test_ctrl_c_while_it_begins_ends_it_quietly(module: str, code: int) -> None:
     assert (ended.returncode, ended.stderr) == (code, b"")
 
 
+def test_a_full_disk_is_called_so() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "app.cli", "config", "explain"]
+        ended = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT
+        )
+    assert ended.returncode == 1
+    assert "Make room on the disk" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("numpy_does", "why"),
     [
