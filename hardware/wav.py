@@ -26,7 +26,7 @@ _NO_LENGTH = re.compile(rb"RIFF.{4}WAVE.{,4096}?data(\0{4})(?!LIST|id3 |$)", re.
 def read_recording(path: Path, rate: int) -> Pcm:
     """The whole recording as mono int16 at ``rate`` Hz; channels are averaged.
 
-    Raises ``AudioFormatError`` if the file is missing, empty, or not a sound file.
+    Raises ``AudioFormatError`` if the file is missing, empty, silent, or not a sound file.
     """
     if not path.is_file():
         raise AudioFormatError(f"There is no recording {path}", fix="Check the path")
@@ -37,7 +37,11 @@ def read_recording(path: Path, rate: int) -> Pcm:
         raise AudioFormatError(
             f"{path} cannot be read", why=why, fix="Check who owns it"
         ) from error
-    return np.concatenate((EMPTY, *decoded(data, rate, str(path))))
+    pcm = np.concatenate((EMPTY, *decoded(data, rate, str(path))))
+    if not pcm.any():
+        fix = "Record it with a microphone that is not muted"
+        raise AudioFormatError(f"{path} is silent", why="all of its samples are 0", fix=fix)
+    return pcm
 
 
 def decoded(data: bytes, rate: int, name: str, most_s: float = math.inf) -> Iterator[Pcm]:

@@ -127,7 +127,7 @@ def test_packages_for_another_machine(tmp_path: Path, numpy_does: str, why: str)
 
 def test_no_server_at_the_address(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     tone = tmp_path / "tone.wav"
-    soundfile.write(tone, np.zeros(1600, np.int16), 16_000)
+    soundfile.write(tone, np.full(1600, 9, np.int16), 16_000)
     code, printed = run(capsys, "ask", str(tone), "--url", "ws://127.0.0.1:9/v1/realtime")
     assert code == 9
     assert "reachy-voice serve" in printed

@@ -35,6 +35,8 @@ def test_any_recording_becomes_mono_at_the_rate(
 def test_files_that_are_not_recordings_are_refused(tmp_path: Path) -> None:
     empty = tmp_path / "empty.wav"
     soundfile.write(empty, np.zeros(0, np.int16), 16_000)
+    silent = tmp_path / "silent.wav"
+    soundfile.write(silent, np.zeros(16_000, np.int16), 16_000)
     text = tmp_path / "text.wav"
     text.write_text("This is not a sound.")
     nothing = tmp_path / "nothing.wav"
@@ -43,6 +45,7 @@ def test_files_that_are_not_recordings_are_refused(tmp_path: Path) -> None:
     samples.write_bytes(bytes(320))
     for path, what in [
         (empty, "has no audio in it"),
+        (silent, "is silent"),
         (text, "is not a recording that can be read"),
         (nothing, "is not a recording that can be read"),
         (samples, "is not a recording that can be read"),
@@ -53,7 +56,7 @@ def test_files_that_are_not_recordings_are_refused(tmp_path: Path) -> None:
             read_recording(path, 16_000)
         assert caught.value.fix
     mine = tmp_path / "mine.raw"
-    soundfile.write(mine, np.ones(160, np.int16), 16_000, format="FLAC")
+    soundfile.write(mine, np.full(160, 9, np.int16), 16_000, format="FLAC")
     assert len(read_recording(mine, 16_000)) == 160, "its name does not matter"
 
 
