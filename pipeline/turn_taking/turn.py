@@ -19,12 +19,13 @@ class TurnState(Enum):
     """Speech over an answer has paused; the answer is still held."""
     OVERLAP_END = "overlap end"
     """Speech over an answer is over; the answer is held until its transcript is judged."""
-    BACKCHANNEL = "backchannel"
-    """The user speaks over an answer that goes on: the words so far are not meant to stop it."""
-    BACKCHANNEL_PAUSE = "backchannel pause"
-    """A backchannel has paused."""
-    BACKCHANNEL_END = "backchannel end"
-    """A backchannel is over, and waits to be judged once more."""
+    HARMLESS = "harmless"
+    """Speech, or what sounds like it, over an answer that goes on: nothing in it so far is meant to
+    stop the answer."""
+    HARMLESS_PAUSE = "harmless pause"
+    """Harmless speech has paused."""
+    HARMLESS_END = "harmless end"
+    """Harmless speech is over, and waits to be judged once more."""
     SPEECH = "speech"
     """The user speaks to the robot, and the client knows."""
     PAUSE = "pause"
@@ -46,7 +47,7 @@ class TurnState(Enum):
     @property
     def speaks(self) -> bool:
         """Whether the user speaks, without a pause."""
-        return self in (TurnState.OVERLAP, TurnState.BACKCHANNEL, TurnState.SPEECH)
+        return self in (TurnState.OVERLAP, TurnState.HARMLESS, TurnState.SPEECH)
 
     @property
     def is_over(self) -> bool:
@@ -65,48 +66,48 @@ class TurnState(Enum):
 
 
 Move = Literal[
-    "pause", "resume", "end", "agree", "interrupt", "merge", "commit", "reject", "ignore", "drop"
+    "pause", "resume", "end", "release", "interrupt", "merge", "commit", "reject", "ignore", "drop"
 ]
 """What may happen to a turn."""
 
 _S = TurnState
-_AGREE = {
-    _S.OVERLAP: _S.BACKCHANNEL,
-    _S.OVERLAP_PAUSE: _S.BACKCHANNEL_PAUSE,
-    _S.OVERLAP_END: _S.BACKCHANNEL_END,
+_RELEASE = {
+    _S.OVERLAP: _S.HARMLESS,
+    _S.OVERLAP_PAUSE: _S.HARMLESS_PAUSE,
+    _S.OVERLAP_END: _S.HARMLESS_END,
 }
 _PUBLISHED = (_S.SPEECH, _S.PAUSE, _S.END, _S.MERGED)
 
 TRANSITIONS: Mapping[Move, Mapping[TurnState, TurnState]] = {
     "pause": {
         _S.OVERLAP: _S.OVERLAP_PAUSE,
-        _S.BACKCHANNEL: _S.BACKCHANNEL_PAUSE,
+        _S.HARMLESS: _S.HARMLESS_PAUSE,
         _S.SPEECH: _S.PAUSE,
     },
     "resume": {
         _S.OVERLAP_PAUSE: _S.OVERLAP,
-        _S.BACKCHANNEL_PAUSE: _S.OVERLAP,
+        _S.HARMLESS_PAUSE: _S.OVERLAP,
         _S.PAUSE: _S.SPEECH,
     },
     "end": {
         _S.OVERLAP_PAUSE: _S.OVERLAP_END,
-        _S.BACKCHANNEL_PAUSE: _S.BACKCHANNEL_END,
+        _S.HARMLESS_PAUSE: _S.HARMLESS_END,
         _S.PAUSE: _S.END,
     },
-    "agree": _AGREE,
+    "release": _RELEASE,
     "interrupt": {
         _S.OVERLAP: _S.SPEECH,
-        _S.BACKCHANNEL: _S.SPEECH,
+        _S.HARMLESS: _S.SPEECH,
         _S.OVERLAP_PAUSE: _S.PAUSE,
-        _S.BACKCHANNEL_PAUSE: _S.PAUSE,
+        _S.HARMLESS_PAUSE: _S.PAUSE,
         _S.OVERLAP_END: _S.END,
-        _S.BACKCHANNEL_END: _S.END,
+        _S.HARMLESS_END: _S.END,
     },
     "merge": {_S.END: _S.MERGED},
     "commit": dict.fromkeys(_PUBLISHED, _S.COMMITTED),
     "reject": {_S.END: _S.REJECTED, _S.MERGED: _S.REJECTED},
-    "ignore": {_S.BACKCHANNEL_END: _S.IGNORED},
-    "drop": dict.fromkeys((*_AGREE, *_AGREE.values(), *_PUBLISHED), _S.DROPPED),
+    "ignore": {_S.HARMLESS_END: _S.IGNORED},
+    "drop": dict.fromkeys((*_RELEASE, *_RELEASE.values(), *_PUBLISHED), _S.DROPPED),
 }
 """Move -> state -> the next one. A move that is not here cannot happen. ``docs/architecture.md``
 shows the same table."""

@@ -145,7 +145,7 @@ class TurnMachine:
         if interrupts(verdict):
             yield from self._interrupt(turn, verdict)
         elif ignored(verdict) and turn.state.holds:
-            turn.move("agree")
+            turn.move("release")
             yield Act(Do.RELEASE, turn)
 
     def _interrupt(self, turn: Turn, why: Interruption) -> Actions:
