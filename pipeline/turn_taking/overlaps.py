@@ -108,11 +108,7 @@ class Suspicion:
         elif self._hold is None:
             self._hold = self._overlaps.hold()
 
-    def take(self) -> Hold | None:
-        """Hand the hold over to the turn that the sound has become."""
-        hold, self._hold = self._hold, None
-        return hold
-
     def release(self) -> None:
-        if hold := self.take():
+        hold, self._hold = self._hold, None
+        if hold:
             hold.release()

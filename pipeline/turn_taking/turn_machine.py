@@ -111,7 +111,6 @@ class TurnMachine:
         if needs_review:
             yield Act(Do.HOLD, turn)
         else:
-            yield Act(Do.RELEASE, turn)
             yield from self._publish(turn, "any speech" if fact.effect == "interrupt" else None)
 
     def _publish(self, turn: Turn, why: Interruption | None) -> Actions:

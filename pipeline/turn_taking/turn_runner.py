@@ -15,7 +15,7 @@ from pipeline.hearing.listening import Listener
 from pipeline.hearing.recognition import Recognition, StableWords
 from pipeline.speaking.replies import Replies
 from pipeline.turn_taking.attempts import Attempts
-from pipeline.turn_taking.overlaps import Overlaps, Suspicion
+from pipeline.turn_taking.overlaps import Overlaps
 from pipeline.turn_taking.speech_events import SpeechEvents
 from pipeline.turn_taking.turn import Turn
 from pipeline.turn_taking.turn_facts import (
@@ -43,7 +43,6 @@ class TurnRunner:
         listener: Listener,
         events: SpeechEvents,
         overlaps: Overlaps,
-        suspicion: Suspicion,
         attempts: Attempts,
         replies: Replies,
         transcriber: Transcriber,
@@ -53,7 +52,6 @@ class TurnRunner:
         self._listener = listener
         self._events = events
         self._overlaps = overlaps
-        self._suspicion = suspicion
         self._attempts = attempts
         self._replies = replies
         self._transcriber = transcriber
@@ -92,7 +90,6 @@ class TurnRunner:
     def drop_open(self) -> None:
         """Forget the open turn; none of it is committed."""
         self._listener.forget_turn()
-        self._suspicion.release()
         self.tell(ClientRequest("clear", self._listener.heard_end))
 
     # -- actions
@@ -141,9 +138,9 @@ class TurnRunner:
         attempt = utterance.attempt
         match do:
             case Do.HOLD:
-                before, utterance.hold = utterance.hold, self._overlaps.hold() or utterance.hold
-                if before and before is not utterance.hold:
-                    before.release()
+                if hold := self._overlaps.hold():
+                    self._release(utterance)
+                    utterance.hold = hold
             case Do.RELEASE:
                 self._release(utterance)
             case Do.READ:
@@ -221,7 +218,6 @@ class TurnRunner:
             recognition,
             turn.start,
             context.heard_language,
-            hold=self._suspicion.take(),
         )
 
     def _release(self, utterance: TurnSpeech) -> None:

@@ -47,14 +47,13 @@ class Turns:
         self._waking = waking
         self._hear = waking.hear if waking else listener.hear
         self._overlaps = overlaps = Overlaps(context, listener, replies)
-        self._suspicion = suspicion = Suspicion(overlaps)
+        self._suspicion = Suspicion(overlaps)
         attempts = Attempts(context, listener, directions, overlaps, replies, warm_up, waking)
         self._runner = TurnRunner(
             context,
             listener,
             SpeechEvents(context, listener, directions),
             overlaps,
-            suspicion,
             attempts,
             replies,
             transcriber,
@@ -99,7 +98,7 @@ class Turns:
         for signal in signals:
             match signal:
                 case TurnStart(start):
-                    self._runner.tell(self._onset(start))
+                    self._begin(start)
                 case TurnResume(start, within_word, others_to):
                     if utterance := self._runner.open:
                         utterance.fed_to = max(utterance.fed_to, others_to)
@@ -108,10 +107,14 @@ class Turns:
                 case TurnPause() | TurnEnd():
                     self._runner.tell(signal)
 
-    def _onset(self, at: int) -> Onset:
-        """Speech has lasted long enough to be a turn."""
+    def _begin(self, at: int) -> None:
+        """Speech has lasted long enough to be a turn, and no longer is a suspicion."""
         padding = samples_of(self._context.endpointing.prefix_padding_ms)
-        return Onset(self._context.new_id("item"), at, padding, self._overlaps.at_onset())
+        effect = self._overlaps.at_onset()
+        if effect != "review":
+            self._suspicion.release()
+        self._runner.tell(Onset(self._context.new_id("item"), at, padding, effect))
+        self._suspicion.release()  # only now, so that the answer is held without a gap
 
     def follow_call(self, signals: Sequence[Signal], floor: int) -> None:
         """The robot has been called in its sleep. ``signals``: those of the speech so far, of which
@@ -167,6 +170,7 @@ class Turns:
             self._runner.feed(utterance, self._listener.heard_end)
             said = utterance.recognition.audio.pcm
         self._forget_utterances()
+        self._suspicion.release()
         self._runner.drop_open()
         return said
 
