@@ -38,10 +38,10 @@ from pipeline.bus import Bus
 from pipeline.commands import SessionConfig
 from pipeline.conversation.chat import Chat
 from pipeline.conversation.memory import LastingConversation, Memory
-from pipeline.echo.sent import Rooms
+from pipeline.echo.client import Rooms
 from pipeline.engines.registry import EngineOptions, Kind, SttOptions, require_package
 from pipeline.errors import EngineError, one_error
-from pipeline.hearing.client_echo import EchoHearing, Hearing
+from pipeline.hearing.client import ClientHearing, Hearing
 from pipeline.messages import SpeechRequest
 from pipeline.realtime.session_config import SessionDefaults
 from pipeline.recording.writing import Recorder, SessionRecording
@@ -202,7 +202,7 @@ class Assistant:
 
     def _far_away(self, place: str) -> Hearing:
         room, keep = self._rooms.of(place), partial(self._rooms.keep, place)
-        return EchoHearing(self.stages.vad.window_samples, self.settings.echo, room, keep)
+        return ClientHearing(self.stages.vad.window_samples, self.settings.echo, room, keep)
 
     async def idle(self) -> None:
         """Wait until no session is replying."""

@@ -28,7 +28,7 @@ from pipeline.engines.contract import WakeWord
 from pipeline.engines.stages import Stages
 from pipeline.events import DirectionHeard, InputCleared
 from pipeline.hearing.arrivals import Arrivals
-from pipeline.hearing.client_echo import EchoHearing, Hearing
+from pipeline.hearing.client import ClientHearing, Hearing
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
 from pipeline.items import MessageItem, ToolServerItem
@@ -90,7 +90,7 @@ class Session:
         self._audio_missed = False
         """When the next audio is overdue, in the loop's time, and whether it was overdue once
         already."""
-        self._hearing = hearing or EchoHearing(stages.vad.window_samples, settings.echo)
+        self._hearing = hearing or ClientHearing(stages.vad.window_samples, settings.echo)
         bus.tap(self._hearing.note)
         self._directions = Directions(settings.accept)
         self._listener = Listener(stages, self._hearing, context.endpointing, self._directions)

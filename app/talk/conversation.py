@@ -10,7 +10,7 @@ from app.compose import Assistant
 from pipeline.audio import AudioFormat
 from pipeline.bus import Bus, Published
 from pipeline.commands import Command, SessionConfig, TurnDetection
-from pipeline.hearing.client_echo import Hearing
+from pipeline.hearing.client import Hearing
 
 OUTPUT_RATE = 24_000
 """Hz; sample rate of the answers."""

@@ -39,7 +39,7 @@ from pipeline.echo.path import EchoMemory
 from pipeline.errors import ReachyVoiceError, one_error
 from pipeline.events import Event, Woke
 from pipeline.hearing.card import ChipHearing, EchoMode, HalfDuplexHearing
-from pipeline.hearing.client_echo import Hearing
+from pipeline.hearing.client import Hearing
 
 ALL_ZERO = (
     "The microphone delivers only zeros. Is it muted, switched off, or not allowed for this "

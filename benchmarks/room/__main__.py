@@ -54,7 +54,7 @@ from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroOptions, build
 from pipeline.errors import ReachyVoiceError
-from pipeline.hearing.client_echo import EchoHearing
+from pipeline.hearing.client import ClientHearing
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.turn_taker import TurnPause
 from pipeline.settings import Echo
@@ -105,7 +105,7 @@ def hearing_ms(home: Home) -> float:
 
 
 async def _hear(pcm: Pcm, stages: Stages) -> None:
-    hearing = EchoHearing(stages.vad.window_samples, Echo())
+    hearing = ClientHearing(stages.vad.window_samples, Echo())
     endpointing = load_settings(None).settings.endpointing
     listener = Listener(stages, hearing, endpointing)
     async for signals in listener.hear(pcm):

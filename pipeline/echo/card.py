@@ -41,7 +41,7 @@ class CardReference(Reference):
 
 
 class CardEcho(EchoPath[CardReference]):
-    """The echo path of this machine's sound card, as a ``hearing.client_echo.Hearing``."""
+    """The echo path of this machine's sound card, as a ``pipeline.hearing.client.Hearing``."""
 
     reference_type = CardReference
 

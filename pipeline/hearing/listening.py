@@ -15,7 +15,7 @@ from pipeline.echo.path import NOTHING_KNOWN, OnsetKind, Playback
 from pipeline.engines.stages import Stages
 from pipeline.hearing import tuning
 from pipeline.hearing.arrivals import AssumedSilence
-from pipeline.hearing.client_echo import Hearing
+from pipeline.hearing.client import Hearing
 from pipeline.hearing.direction import Directions
 from pipeline.hearing.nearness import Nearness, WindowEvidence
 from pipeline.hearing.speech_scores import SpeechScores

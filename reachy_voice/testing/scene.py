@@ -33,7 +33,7 @@ from pipeline.events import (
     ReplyText,
     TranscriptReady,
 )
-from pipeline.hearing.client_echo import Hearing
+from pipeline.hearing.client import Hearing
 from pipeline.items import MessageItem, MessageRole, TextPart
 from pipeline.recording.writing import Recorder, SessionRecording
 from pipeline.session import Session

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.audio import LISTEN_RATE, Pcm, to_float
+from pipeline.echo.client import ClientEcho
 from pipeline.echo.likeness import Likeness, compare
 from pipeline.echo.path import NOTHING_KNOWN, EchoMemory, EchoWindow
-from pipeline.echo.sent import ClientEcho
 from tests.support.echo_sound import hum, pcm, power_db, room, speechlike, through
 from tests.support.recordings import recording
 

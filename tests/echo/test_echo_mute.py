@@ -10,10 +10,10 @@ import pytest
 
 from pipeline import commands
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm
+from pipeline.echo.client import ClientEcho, SentSound
 from pipeline.echo.path import NOTHING_KNOWN
-from pipeline.echo.sent import ClientEcho, SentSound
 from pipeline.events import ReplyFinished
-from pipeline.hearing.client_echo import EchoHearing
+from pipeline.hearing.client import ClientHearing
 from pipeline.settings import Echo, SessionSettings
 from reachy_voice.testing import ScriptedLlm, in_virtual_time, scene
 
@@ -126,7 +126,7 @@ def story() -> ScriptedLlm:
 
 @in_virtual_time
 async def test_long_push_to_talk_keeps_nothing_and_can_end() -> None:
-    path = EchoHearing(512, HEARD.echo)
+    path = ClientHearing(512, HEARD.echo)
     async with scene(config=PUSH_TO_TALK, llm=story(), hearing=path) as played:
         for _ in range(5):
             await played.do(commands.CreateResponse())
@@ -140,7 +140,7 @@ async def test_long_push_to_talk_keeps_nothing_and_can_end() -> None:
 @pytest.mark.parametrize("cancel", [False, True])
 @in_virtual_time
 async def test_an_out_of_band_response_is_not_played(cancel: bool) -> None:
-    path = EchoHearing(512, HEARD.echo)
+    path = ClientHearing(512, HEARD.echo)
     async with scene(config=CONFIG, llm=story(), hearing=path) as played:
         await played.hear(0.5)
         await played.do(commands.CreateResponse())
@@ -161,7 +161,7 @@ async def test_an_out_of_band_response_is_not_played(cancel: bool) -> None:
 @in_virtual_time
 async def test_a_truncation_ends_the_expected_echo(newest: bool) -> None:
     """A whole answer was sent at once; the client truncates it or an older one."""
-    path = EchoHearing(512, HEARD.echo)
+    path = ClientHearing(512, HEARD.echo)
     async with scene(config=PUSH_TO_TALK, llm=story(), hearing=path) as played:
         for _ in range(2):
             await played.do(commands.CreateResponse())

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, to_float
+from pipeline.echo.client import MOST_ROOMS, ClientEcho, MicrophoneClock, Rooms, SentSound
 from pipeline.echo.kalman import Samples
 from pipeline.echo.path import NOTHING_KNOWN, EchoMemory, EchoWindow
-from pipeline.echo.sent import MOST_ROOMS, ClientEcho, MicrophoneClock, Rooms, SentSound
 from tests.support.echo_sound import hum, pcm, power_db, room, speechlike, through
 
 pytestmark = pytest.mark.machine

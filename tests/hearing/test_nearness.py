@@ -17,7 +17,7 @@ from benchmarks.harness.virtual_engines import InlineVad
 from pipeline.audio import LISTEN_RATE, AudioFrame, Resampler
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import SileroVad
-from pipeline.hearing.client_echo import EchoHearing
+from pipeline.hearing.client import ClientHearing
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.nearness import Nearness, WindowEvidence, WindowScore, weigh
 from pipeline.hearing.turn_taker import Signal, TurnEnd, TurnPause, TurnStart, TurnTaker
@@ -388,7 +388,7 @@ def scene(seconds: float, *parts: tuple[float, Sound]) -> Sound:
 
 def heard(stages: Stages, sound: Sound, settings: Endpointing | None = None) -> list[Signal]:
     settings = settings or Endpointing()
-    listener = Listener(stages, EchoHearing(WINDOW, Echo()), settings)
+    listener = Listener(stages, ClientHearing(WINDOW, Echo()), settings)
 
     async def hear() -> list[Signal]:
         found: list[Signal] = []

@@ -26,7 +26,7 @@ from pipeline.engines.stt.moonshine import build as build_moonshine
 from pipeline.engines.vad.noise import SecondOpinion
 from pipeline.engines.vad.silero import SileroVad
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, SpeechStopped
-from pipeline.hearing.client_echo import EchoHearing
+from pipeline.hearing.client import ClientHearing
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.onset import RecentScores
 from pipeline.hearing.tuning import GAP_MS, MAX_BACK_MS
@@ -158,7 +158,7 @@ class ScoresByLevel:
 
 
 def listener_with(history_seconds: float) -> Listener:
-    hearing = EchoHearing(WINDOW, Echo())
+    hearing = ClientHearing(WINDOW, Echo())
     turn = ScriptedTurn(history_seconds=history_seconds)
     stages = Stages(ScoresByLevel(), turn, ScriptedStt(), ScriptedLlm(), ScriptedTts())
     return Listener(stages, hearing, Endpointing())

@@ -23,7 +23,7 @@ from pipeline.engines.contract import info_of
 from pipeline.engines.registry import Kind
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import LEAST_MOVEMENT_DB, SileroVad
-from pipeline.hearing.client_echo import EchoHearing
+from pipeline.hearing.client import ClientHearing
 from pipeline.hearing.listening import Listener
 from pipeline.hearing.timbre import Motor, movement_db
 from pipeline.hearing.tuning import TIMBRE_SHORT, TIMBRE_SHORT_SAMPLES
@@ -184,7 +184,7 @@ def new_listener() -> Listener:
     vad = LevelVad()
     vad.least_movement_db = LEAST_MOVEMENT_DB
     stages = cast(Stages, SimpleNamespace(vad=vad, turn=SimpleNamespace(history_seconds=8.0)))
-    return Listener(stages, EchoHearing(512, Echo()), Endpointing())
+    return Listener(stages, ClientHearing(512, Echo()), Endpointing())
 
 
 async def starts(pcm: Pcm, listener: Listener) -> list[int]:

@@ -14,8 +14,8 @@ from benchmarks.harness.virtual_engines import InlineVad
 from pipeline.audio import LISTEN_RATE, AudioFormat, Pcm, to_float
 from pipeline.bus import Published
 from pipeline.commands import AppendAudio, CreateResponse, SessionConfig, TurnDetection
+from pipeline.echo.client import ClientEcho
 from pipeline.echo.path import OnsetKind
-from pipeline.echo.sent import ClientEcho
 from pipeline.engines.vad.silero import SileroVad
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechIgnored, SpeechStarted, TranscriptReady
 from pipeline.messages import SpeechRequest

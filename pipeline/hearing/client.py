@@ -7,8 +7,8 @@ from typing import Protocol
 
 from pipeline.audio import Pcm
 from pipeline.bus import Published
+from pipeline.echo.client import ClientEcho
 from pipeline.echo.path import EchoMemory, EchoWindow, OnsetKind, Playback
-from pipeline.echo.sent import ClientEcho
 from pipeline.events import ItemTruncated, ReplyAudio, ReplyFinished, ReplyStarted, SpeechStarted
 from pipeline.settings import Echo
 
@@ -41,7 +41,7 @@ class Hearing(Protocol):
         ...
 
 
-class EchoHearing(ClientEcho):
+class ClientHearing(ClientEcho):
     """Hears a remote client through an echo path, if the settings ask for it."""
 
     def __init__(
