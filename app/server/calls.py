@@ -24,12 +24,11 @@ from app.access.api_errors import RETRY, ApiError, form_of, read_body
 from app.server import health
 from app.server.call_link import CallLink
 from app.server.client_secrets_http import effective_session
+from app.server.clients import ALL_TAKEN, FULL, SESSION_LIMIT, Clients
 from app.server.gate import CALLER, CALLS, SECRET, is_call
 from app.server.identity import identity_of
-from app.server.open_sockets import ALL_TAKEN, SESSION_LIMIT, OpenSockets
 from app.server.realtime_link import NORMAL, POLICY, Closure, Opening, first
 from app.server.realtime_socket import accept, frame_of, hang_up
-from app.server.session_address import transcribes
 from app.server.websocket_link import LINK
 from app.webrtc.peer import Peer
 from pipeline.bus import SlowSubscriber
@@ -60,9 +59,9 @@ CORS: Mapping[str, Any] = {
 class OpenCalls:
     """The calls of one server; each takes the place of one client."""
 
-    def __init__(self, sockets: OpenSockets) -> None:
-        self._sockets = sockets
-        self._assistant = sockets.services.assistant
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+        self._assistant = clients.services.assistant
         self._open: dict[str, CallLink] = {}
         self.routes = [
             Route(CALLS, self._create, methods=["POST"]),
@@ -84,7 +83,6 @@ class OpenCalls:
         fields = {**(secret.session if secret else {}), **session}
         who = identity_of(caller, secret)
         opening = Opening(caller, who, request.query_params, fields, secret)
-        await self._sockets.cut_dead(opening.who, caller.place)
         result: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._tasks.create_task(self._serve(opening, offer, result))
         call_id, answer = await result
@@ -93,7 +91,7 @@ class OpenCalls:
 
     async def _read(self, request: Request) -> tuple[str, Mapping[str, Any]]:
         """The offer, and the session's fields. Raises ``ApiError``, ``WireError``."""
-        most_bytes = self._sockets.services.limits.http_body_kb * 1024
+        most_bytes = self._clients.services.limits.http_body_kb * 1024
         body = await read_body(request, most_bytes, " (limits.http_body_kb)")
         if "multipart/form-data" not in request.headers.get("content-type", "").lower():
             return body.decode(errors="replace"), {}
@@ -125,15 +123,16 @@ class OpenCalls:
         return link
 
     async def _serve(self, opening: Opening, offer: str, result: asyncio.Future[Answer]) -> None:
-        sockets = self._sockets
-        CLIENT.set(sockets.number(opening.caller))
+        clients = self._clients
         call_id = f"rtc_{secrets.token_hex(12)}"
-        peer = Peer()
         try:
+            if refusal := await clients.refusal(opening):
+                raise _error(refusal)
+            CLIENT.set(clients.number(opening.caller))
+            peer = Peer()
             try:
-                self._check(opening)
-                link = CallLink(peer, opening, sockets.services)
-                with sockets.place(link):
+                link = CallLink(peer, opening, clients.services)
+                with clients.place(link):
                     answer = await peer.answer(offer, link.output)
                     self._open[call_id] = link
                     result.set_result((call_id, answer))
@@ -148,16 +147,6 @@ class OpenCalls:
                 result.set_exception(error)
         finally:
             result.cancel()
-
-    def _check(self, opening: Opening) -> None:
-        """Raises ``ApiError`` if there is no place for another client."""
-        sockets, place = self._sockets, opening.caller.place
-        transcribing = transcribes(opening.query, opening.fields)
-        if reasons := sockets.turned_away(place, transcribes=transcribing):
-            why = "; ".join(f"{name}: {why}" for name, why in reasons.items())
-            raise ApiError(503, "not_ready", why, headers=RETRY)
-        if sockets.has_no_place(place):
-            raise ApiError(429, SESSION_LIMIT, ALL_TAKEN, headers=RETRY)
 
     async def control(self, websocket: WebSocket, call_id: str) -> None:
         """Serve another client that follows and controls a call."""
@@ -181,6 +170,13 @@ class OpenCalls:
         except* SlowSubscriber:
             closed = Closure(POLICY, "the call's client is too slow")
         await hang_up(websocket, closed.code, closed.reason)
+
+
+def _error(refusal: Mapping[str, str]) -> ApiError:
+    if refusal == FULL:
+        return ApiError(429, SESSION_LIMIT, ALL_TAKEN, headers=RETRY)
+    why = "; ".join(f"{name}: {why}" for name, why in refusal.items())
+    return ApiError(503, "not_ready", why, headers=RETRY)
 
 
 async def _text(field: str | UploadFile | None) -> str | None:

@@ -52,7 +52,7 @@ async def ready(request: Request) -> JSONResponse:
     """200 when every engine is ready and a client is welcome, else 503 with the reasons."""
     assistant = request.app.state.assistant
     reasons = dict(unready(assistant))
-    if busy := request.app.state.sockets.busy:
+    if busy := request.app.state.clients.busy:
         reasons["server"] = busy
     if reasons:
         return not_ready_response(reasons)
@@ -62,8 +62,8 @@ async def ready(request: Request) -> JSONResponse:
 async def metrics(request: Request) -> Response:
     state = request.app.state
     usage = await asyncio.to_thread(process_usage.usage, os.getpid())
-    sockets = state.sockets
-    text = sockets.metrics.render(state.assistant.readiness(), len(sockets.parked), usage)
+    clients = state.clients
+    text = clients.metrics.render(state.assistant.readiness(), len(clients.parked), usage)
     return Response(text, media_type=None, headers={"Content-Type": CONTENT_TYPE})
 
 

@@ -8,8 +8,6 @@ import contextlib
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.server.gate import CALLER
-from app.server.identity import Identity
 from app.server.realtime_link import (
     POLICY,
     ClientGone,
@@ -18,7 +16,7 @@ from app.server.realtime_link import (
     RealtimeLink,
     Services,
 )
-from app.server.session_address import NO_BETA, asks_for_beta, given_by, id_source
+from app.server.session_address import NO_BETA, asks_for_beta, id_source
 from app.server.websocket_link import LINK, WebSocketLink
 from pipeline.realtime import wire
 from pipeline.realtime.wire import WireError
@@ -30,8 +28,7 @@ HANG_UP_S = 1.0
 class RealtimeSocket(RealtimeLink):
     """Serves one accepted WebSocket until either side ends it."""
 
-    def __init__(self, websocket: WebSocket, who: Identity | None, services: Services) -> None:
-        opening = Opening(websocket.scope[CALLER], who, websocket.query_params, given_by(websocket))
+    def __init__(self, websocket: WebSocket, opening: Opening, services: Services) -> None:
         super().__init__(opening, services)
         if asks_for_beta(websocket):
             self._protocol.refuse(WireError("beta_api_shape_disabled", NO_BETA))

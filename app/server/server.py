@@ -12,7 +12,7 @@ import logging
 import signal
 import socket
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -35,18 +35,20 @@ from app.console.recent_turns import RecentTurns
 from app.console.running import ConsoleServer
 from app.server import health
 from app.server.client_secrets_http import secret_routes
+from app.server.clients import ALL_TAKEN, FULL, SESSION_LIMIT, Clients
 from app.server.conversation_folder import ConversationFolder
 from app.server.gate import CALLER, CALLS, SECRET, Access, AccessGate
 from app.server.http_guard import HttpGuard
 from app.server.identity import identity_of
 from app.server.listening import BoundPort, GuardedServer, uvicorn_config
 from app.server.metrics import Metrics
-from app.server.open_sockets import ALL_TAKEN, SESSION_LIMIT, OpenSockets
-from app.server.realtime_link import AssistantLike, Services
-from app.server.realtime_socket import HANG_UP_S, turn_away
+from app.server.realtime_link import AssistantLike, Opening, Services
+from app.server.realtime_socket import HANG_UP_S, RealtimeSocket, accept, turn_away
 from app.server.reconnect import ParkedConversations
-from app.server.session_address import given_by, transcribes
+from app.server.session_address import given_by
+from app.server.websocket_link import LINK
 from app.settings.model import LimitSettings
+from pipeline.work import CLIENT
 
 PING_S = 20.0
 """Time between pings, and for an answer to one; the usual value of clients and servers."""
@@ -88,31 +90,31 @@ def build_app(
     ]
     turns = RecentTurns(turns_kept)
     parked = ParkedConversations(reconnect_s, folder)
-    sockets = OpenSockets(max_sessions, Services(assistant, parked, Metrics(), limits, turns))
-    turnstile = Turnstile(limits.plain_requests, sockets.resting)
-    routes += [sockets.callers.route(), *plain_routes(assistant, limits, turnstile)]
+    clients = Clients(max_sessions, Services(assistant, parked, Metrics(), limits, turns))
+    turnstile = Turnstile(limits.plain_requests, clients.resting)
+    routes += [clients.callers.route(), *plain_routes(assistant, limits, turnstile)]
     if console:
         here = replace(
             console,
             readiness=assistant.readiness,
-            sessions=sockets.__len__,
-            load=sockets.history.shown,
-            callers=sockets.callers.shown,
+            sessions=clients.__len__,
+            load=clients.history.shown,
+            callers=clients.callers.shown,
             voices=lambda: assistant.defaults().voices,
             calls=webrtc,
         )
         routes += console_routes(turns, here)
 
     def on_refused(caller: Caller, status: int) -> None:
-        sockets.metrics.note_refusal("unauthorized" if status == 401 else "forbidden")
-        sockets.callers.refuse(caller.place, status)
+        clients.metrics.note_refusal("unauthorized" if status == 401 else "forbidden")
+        clients.callers.refuse(caller.place, status)
 
     middleware = [Middleware(AccessGate, access, on_refused)]
     calls = None
     if webrtc:
         from app.server.calls import CORS, CallsCors, OpenCalls
 
-        calls = OpenCalls(sockets)
+        calls = OpenCalls(clients)
         routes += calls.routes
         middleware.insert(0, Middleware(CallsCors, **CORS))
     else:
@@ -126,40 +128,49 @@ def build_app(
     app.router.default = _nowhere
     app.state.assistant = assistant
     app.state.proxies = access.rules.proxies
-    app.state.sockets = sockets
+    app.state.clients = clients
     app.state.turnstile = turnstile
     app.state.calls = calls
     return app
 
 
 async def _realtime(websocket: WebSocket) -> None:
-    sockets: OpenSockets = websocket.app.state.sockets
+    clients: Clients = websocket.app.state.clients
     caller: Caller = websocket.scope[CALLER]
     who = identity_of(caller, websocket.scope[SECRET])
     calls = websocket.app.state.calls
     if calls and (call_id := websocket.query_params.get("call_id")):
         await calls.control(websocket, call_id)
         return
-    transcribing = transcribes(websocket.query_params, given_by(websocket))
-    await sockets.cut_dead(who, caller.place)
-    if reasons := sockets.turned_away(caller.place, transcribes=transcribing):
-        await websocket.send_denial_response(health.not_ready_response(reasons))
-    elif sockets.has_no_place(caller.place):
-        sockets.metrics.note_error(SESSION_LIMIT)
-        if caller.proxied and sockets.busy:  # a balancer then asks another server
-            await websocket.send_denial_response(health.not_ready_response({"server": "full"}))
+    opening = Opening(caller, who, websocket.query_params, given_by(websocket))
+    if refusal := await clients.refusal(opening):
+        await _refuse(websocket, refusal)
+        return
+    CLIENT.set(clients.number(caller))
+    link = RealtimeSocket(websocket, opening, clients.services)
+    with clients.place(link):
+        websocket.scope["extensions"][LINK].on_settled()
+        await accept(websocket)
+        await link.serve()
+
+
+async def _refuse(websocket: WebSocket, refusal: Mapping[str, str]) -> None:
+    clients: Clients = websocket.app.state.clients
+    if refusal == FULL:
+        clients.metrics.note_error(SESSION_LIMIT)
+        if not (websocket.scope[CALLER].proxied and clients.busy):
+            await turn_away(websocket, SESSION_LIMIT, ALL_TAKEN)
             return
-        await turn_away(websocket, SESSION_LIMIT, ALL_TAKEN)
-    else:
-        await sockets.serve(websocket, who)
+    # If this server is full, a balancer now asks another one.
+    await websocket.send_denial_response(health.not_ready_response(refusal))
 
 
 async def _wake(request: Request) -> Response:
     """Wake the robots that sleep until they are called (``wake``), as a touch would, or only those
     at ``?address=``: for a button, a motion sensor, a script. Answers how many."""
-    sockets: OpenSockets = request.app.state.sockets
+    clients: Clients = request.app.state.clients
     address = request.query_params.get("address")
-    asleep = [link for link in sockets.open if link.asleep and address in (None, link.address)]
+    asleep = [link for link in clients.open if link.asleep and address in (None, link.address)]
     for link in asleep:
         await link.touch()
     return JSONResponse({"woken": len(asleep)})
@@ -172,7 +183,7 @@ async def _no_calls(request: Request) -> Response:
 async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] != "websocket":
         raise HTTPException(404)
-    scope["app"].state.sockets.metrics.note_refusal("other")
+    scope["app"].state.clients.metrics.note_refusal("other")
     message = f"Not Found: {scope['path']}. The Realtime API is at /v1/realtime."
     raise ApiError(404, "not_found", message)
 
@@ -201,7 +212,7 @@ async def serve(
     a request, or a TLS handshake, to arrive.
     """
     listeners = [BoundPort(listener, tls), *beside]
-    malformed = partial(app.state.sockets.metrics.note_refusal, "other")
+    malformed = partial(app.state.clients.metrics.note_refusal, "other")
     guard = HttpGuard(app, handshake_s, app.state.proxies, malformed)
     config = uvicorn_config(guard, max_message_bytes, ping_s)
     server = GuardedServer(config, listeners, guard, handshake_s)
@@ -211,14 +222,14 @@ async def serve(
             stack.enter_context(contextlib.closing(each.socket))
         stack.enter_context(_signals(stop, at_once))
         ending = asyncio.create_task(_end(server, app, stop, at_once, finish_s, drain_s))
-        sockets: OpenSockets = app.state.sockets
-        watched = [each for each in (sockets, sockets.history, app.state.calls) if each is not None]
+        clients: Clients = app.state.clients
+        watched = [each for each in (clients, clients.history, app.state.calls) if each is not None]
         watching = [asyncio.create_task(each.watch()) for each in watched]
         try:
             await server.serve(sockets=[each.socket for each in listeners])
         finally:
             server.stop_accepting()  # uvicorn does not if a signal came at once
-            app.state.sockets.parked.close()
+            app.state.clients.parked.close()
             ending.cancel()
             for task in watching:
                 task.cancel()
@@ -256,7 +267,7 @@ async def _end(
     try:
         await asyncio.wait((draining, hurry), return_when=asyncio.FIRST_COMPLETED)
         if hurry.done():
-            app.state.sockets.close_all()
+            app.state.clients.close_all()
             app.state.turnstile.close()
             server.force_exit = True
     finally:
@@ -268,22 +279,22 @@ async def _end(
 
 async def _drain(server: GuardedServer, app: Starlette, finish_s: float, drain_s: float) -> None:
     assistant: AssistantLike = app.state.assistant
-    sockets: OpenSockets = app.state.sockets
+    clients: Clients = app.state.clients
     turnstile: Turnstile = app.state.turnstile
-    sockets.closing = True
+    clients.closing = True
     with contextlib.suppress(TimeoutError):  # meanwhile /ready tells balancers
         async with asyncio.timeout(finish_s):
-            await sockets.empty()
+            await clients.empty()
     server.stop_accepting()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(drain_s):
             async with asyncio.TaskGroup() as group:
                 group.create_task(assistant.idle())
-                group.create_task(sockets.part())
+                group.create_task(clients.part())
                 group.create_task(turnstile.empty())
-    sockets.close_all()
+    clients.close_all()
     turnstile.close()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(2 * HANG_UP_S):
-            await sockets.empty()
+            await clients.empty()
             await turnstile.empty()

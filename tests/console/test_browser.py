@@ -274,7 +274,7 @@ async def test_a_click_admits_a_refused_robot(
     owned: Served, file: AccessFile, console: Console
 ) -> None:
     for _ in range(3):
-        owned.sockets.callers.refuse(ROBOT, 401)
+        owned.clients.callers.refuse(ROBOT, 401)
     async with console(owned, "server") as page:
         await page.get_by_role("button", name=f"Allow {ROBOT}").click()
         await expect(page.get_by_role("button", name=f"Remove {ROBOT}")).to_be_visible()
@@ -1248,7 +1248,7 @@ async def test_an_encrypted_page_calls_by_webrtc(serving: Serve, tmp_path: Path)
         await expect(lines.nth(3).locator(".unheard")).to_contain_text("not heard: ")
         await expect(speaks).to_have_count(0)
         assert sockets == []
-        (link,) = served.sockets.open
+        (link,) = served.clients.open
         served.assistant.reasons["llm"] = "loading"
         link.close(1001, "restart")
         await expect(page.get_by_role("status")).to_contain_text("Connection lost")

@@ -145,7 +145,7 @@ async def test_allow_lets_a_refused_robot_in_at_once(
     running = ConsoleServer(access_file=file)
     served = await serving(access=Access(Rules(), file), console=running)
     for address, status in ((ROBOT, 401), ("not an address", 401), ("192.0.2.20", 403)):
-        served.sockets.callers.refuse(address, status)
+        served.clients.callers.refuse(address, status)
     who = (await get(served, "access")).json()
     assert [each["address"] for each in who["refused"]] == [ROBOT, "not an address"]
     appear_from(monkeypatch, ROBOT)

@@ -51,13 +51,13 @@ async def test_a_full_server_refuses_the_balancer(serving: Serve) -> None:
         assert refused.value.response.status_code == 503
         async with home.served.connect() as socket:
             assert "session_limit_reached" in str(await socket.recv())
-    await home.served.sockets.empty()
+    await home.served.clients.empty()
     assert (await home.served.get("/ready")).status_code == 200
 
 
 async def test_connections_of_one_robot_count_as_one_client(serving: Serve) -> None:
     home = await at_home(serving, access=Access(SCHOOL))
     async with robot(home, 7), robot(home, 7), robot(home, 8), robot(home, 7, key="other"):
-        one, same, other, third = sorted(link.client for link in home.served.sockets.open)
+        one, same, other, third = sorted(link.client for link in home.served.clients.open)
     assert one == same
     assert len({one, other, third}) == 3

@@ -16,9 +16,9 @@ from websockets.exceptions import InvalidStatus
 from app.access.client_secrets import ClientSecrets
 from app.access.policy import Rules, digest, parse_network
 from app.server import load
+from app.server.clients import Clients
 from app.server.conversation_folder import ConversationFolder
 from app.server.gate import Access
-from app.server.open_sockets import OpenSockets
 from app.server.server import build_app
 from tests.server.test_coming_back import TOOLS, abort, ask
 from tests.support.haproxy import behind_haproxy, needs_haproxy
@@ -48,7 +48,7 @@ class Fleet:
 
     port: int
     assistants: list[StagedAssistant]
-    sockets: list[OpenSockets]
+    clients: list[Clients]
 
     @contextlib.asynccontextmanager
     async def robot(
@@ -68,13 +68,13 @@ class Fleet:
 
     def server_of(self, number: int) -> int:
         address = f"127.0.1.{number + 2}"
-        found = [at for at, own in enumerate(self.sockets) if address in _addresses(own)]
+        found = [at for at, own in enumerate(self.clients) if address in _addresses(own)]
         assert len(found) == 1
         return found[0]
 
 
-def _addresses(sockets: OpenSockets) -> set[str]:
-    return {link.address for link in sockets.open}
+def _addresses(clients: Clients) -> set[str]:
+    return {link.address for link in clients.open}
 
 
 @contextlib.asynccontextmanager
@@ -93,7 +93,7 @@ async def fleet(max_sessions: int, folder: Path | None = None) -> AsyncIterator[
             apps.append(app)
             ports.append(port)
         front = await stack.enter_async_context(behind_haproxy(ports, KEY))
-        yield Fleet(front, assistants, [app.state.sockets for app in apps])
+        yield Fleet(front, assistants, [app.state.clients for app in apps])
 
 
 async def test_robots_return_to_their_server() -> None:
@@ -124,7 +124,7 @@ async def test_client_secrets_are_valid_at_either_server() -> None:
         async with contextlib.AsyncExitStack() as stack:
             for number, secret in enumerate(secrets):
                 await stack.enter_async_context(school.robot(number, secret, network="127.0.9"))
-            assert [len(own) for own in school.sockets] == [25, 25]
+            assert [len(own) for own in school.clients] == [25, 25]
         with pytest.raises(InvalidStatus) as refused:
             async with school.robot(50, "ek_other", network="127.0.9"):
                 pass
@@ -135,7 +135,7 @@ async def test_nobody_is_refused_while_another_server_has_room() -> None:
     async with fleet(max_sessions=5) as school, contextlib.AsyncExitStack() as stack:
         for number in range(10):
             await stack.enter_async_context(school.robot(number))
-        assert [len(own) for own in school.sockets] == [5, 5]
+        assert [len(own) for own in school.clients] == [5, 5]
         with pytest.raises(InvalidStatus) as refused:
             async with school.robot(10):
                 pass
@@ -150,8 +150,8 @@ async def test_the_robots_of_a_draining_server_continue_at_the_other(tmp_path: P
                 await ask(talk, f"I am robot {number}.")
             moved = [number for number in range(20) if school.server_of(number) == 0]
             assert moved
-            school.sockets[0].close_all()
-            await school.sockets[0].empty()
+            school.clients[0].close_all()
+            await school.clients[0].empty()
         for number in moved:
             async with school.robot(number) as again:
                 await ask(again, "Well?")

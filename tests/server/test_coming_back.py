@@ -180,7 +180,7 @@ async def test_a_new_secret_of_the_same_key_and_session_continues(
 async def test_client_secrets_of_one_key_are_separate_clients(home: Home) -> None:
     one, other = [await secret_from(home, "backend") for _ in range(2)]
     async with home.robot(one), home.robot(other), home.robot(one):
-        numbers = sorted(link.client for link in home.served.sockets.open)
+        numbers = sorted(link.client for link in home.served.clients.open)
     assert len(set(numbers)) == 2
     assert len(numbers) == 3
 
@@ -311,10 +311,10 @@ async def refused(served: Served, key: str = "mine") -> bool:
 async def test_a_parked_conversation_takes_no_place(serving: Serve) -> None:
     home = await at_home(serving, max_sessions=1)
     await home.loses_ada()
-    await home.served.sockets.empty()
+    await home.served.clients.empty()
     async with home.robot(key="other"):
         assert await refused(home.served)
-    await home.served.sockets.empty()
+    await home.served.clients.empty()
     async with home.robot() as again:
         assert await home.remembers(again, "I am Ada."), "it came a second time"
 
@@ -391,5 +391,5 @@ async def test_a_lost_connection_frees_everything_at_once(serving: Serve) -> Non
         await stuck.wait()
         await reset(talk)
         await session.ended.wait()
-        await served.sockets.empty()
+        await served.clients.empty()
         assert not await refused(served)

@@ -266,7 +266,7 @@ async def fleet(serving: Serve, folder: Path, count: int) -> list[Home]:
 async def cut(home: Home, talk: Talk) -> None:
     """Cut the connection and wait until the server notices."""
     await abort(talk)
-    await home.served.sockets.empty()
+    await home.served.clients.empty()
 
 
 async def test_a_client_that_lost_its_connection_continues_at_another(
@@ -285,7 +285,7 @@ async def test_a_client_that_left_or_has_other_tools_starts_anew(
     first, second = await fleet(serving, tmp_path, 2)
     async with first.robot() as talk:
         await ask(talk, "I am Ada.")
-    await first.served.sockets.empty()
+    await first.served.clients.empty()
     async with second.robot() as again:
         assert not await second.remembers(again, "I am Ada.")
         await cut(second, again)
@@ -300,7 +300,7 @@ async def test_robots_are_served_if_the_folder_fails(
     (home,) = await fleet(serving, tmp_path / "file" / "folder", 1)
     async with home.robot() as talk:
         await ask(talk, "I am Ada.")
-    await home.served.sockets.empty()
+    await home.served.clients.empty()
     assert home.assistant.llm.opened == 0
     assert "Not a directory" in caplog.text
 

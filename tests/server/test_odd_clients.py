@@ -91,8 +91,8 @@ class Vanishing:
     async def left(self) -> dict[str, int]:
         """Resources beyond those of an idle server, once it has noticed that all clients are gone
         for good."""
-        await self.served.sockets.empty()
-        self.served.sockets.parked.close()
+        await self.served.clients.empty()
+        self.served.clients.parked.close()
         places = await self._places_taken()
         if ending := asyncio.all_tasks() - self._tasks:
             await asyncio.wait(ending, timeout=1.0)
@@ -111,7 +111,7 @@ class Vanishing:
             for _ in range(PLACES):
                 newcomer = await stack.enter_async_context(self.served.connect())
                 greetings.append(json.loads(await newcomer.recv())["type"])
-        await self.served.sockets.empty()
+        await self.served.clients.empty()
         return PLACES - greetings.count("session.created")
 
 
@@ -128,7 +128,7 @@ async def vanishing(seed: int) -> AsyncIterator[Vanishing]:
         served = await start(assistant, max_sessions=PLACES)
         first = Vanishing(served, assistant, seed)
         await first.vanish(0)  # everything made once for all clients exists now
-        await served.sockets.empty()
+        await served.clients.empty()
         yield Vanishing(served, assistant, seed)
 
 

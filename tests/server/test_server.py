@@ -13,7 +13,7 @@ import pytest
 from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect
 
-from app.server import open_sockets, realtime_link, realtime_socket
+from app.server import realtime_link, realtime_socket, server
 from pipeline import commands, events
 from tests.support.scripted_server import UPGRADE, Serve, Served, Talk, closed_with, talking
 from tests.support.staged_server import StagedAssistant
@@ -65,7 +65,7 @@ class SlowUpgrade:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.go = asyncio.Event(), asyncio.Event()
-        monkeypatch.setattr(open_sockets, "accept", self._accept)
+        monkeypatch.setattr(server, "accept", self._accept)
 
     async def _accept(self, websocket: WebSocket) -> None:
         self.begun.set()

@@ -11,7 +11,7 @@ import pytest
 from starlette.websockets import WebSocket
 from uvicorn.protocols.utils import ClientDisconnected
 
-from app.server import open_sockets, realtime_socket, websocket_link
+from app.server import realtime_socket, server, websocket_link
 from app.server.realtime_socket import RealtimeSocket
 from app.server.websocket_link import LINK, SLICE_BYTES, WebSocketLink
 from tests.support.scripted_server import UPGRADE, Serve, Served, talking
@@ -39,7 +39,7 @@ async def raw(served: Served) -> AsyncIterator[tuple[asyncio.StreamReader, async
 
 
 def link_of(served: Served) -> WebSocketLink:
-    (only,) = served.sockets.open
+    (only,) = served.clients.open
     assert isinstance(only, RealtimeSocket)
     return only._link
 
@@ -111,7 +111,7 @@ async def test_a_message_of_too_many_fragments_closes_with_1009(
     async with raw(served) as (reader, writer):
         writer.write(frame(TEXT) + frame(CONT) * 200)
         assert b"\x03\xf1too many fragments" in await reader.read()
-    await served.sockets.empty()
+    await served.clients.empty()
 
 
 async def test_unread_pongs_do_not_pile_up(serving: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +135,7 @@ async def test_invalid_utf8_closes_with_1007_and_writes_no_log(
     async with raw(served) as (reader, writer):
         writer.write(frame(FIN | TEXT, b"\xff\xfe"))
         assert b"\x03\xefnot UTF-8" in await reader.read()
-    await served.sockets.empty()
+    await served.clients.empty()
     assert not caplog.records
 
 
@@ -150,14 +150,14 @@ async def test_garbage_before_the_upgrade_is_answered_is_harmless(
         websocket.scope["extensions"][LINK].data_received(early)
         await realtime_socket.accept(websocket)
 
-    monkeypatch.setattr(open_sockets, "accept", accept)
+    monkeypatch.setattr(server, "accept", accept)
     served = await serving()
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(UPGRADE + b"\r\n")
     with contextlib.suppress(ConnectionResetError):
         assert await reader.read() == b""
     writer.close()
-    await served.sockets.empty()
+    await served.clients.empty()
     assert not caplog.records
 
 
@@ -199,7 +199,7 @@ async def test_nothing_is_sent_after_a_cut_and_no_error_logged(
         link.keepalive_timeout()
         with pytest.raises(ClientDisconnected):
             await link.send({"type": "websocket.send", "text": "{}"})
-        await served.sockets.empty()
+        await served.clients.empty()
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 

@@ -183,7 +183,7 @@ async def test_no_client_is_disconnected_during_a_turn(serving: Serve, cuts_in: 
     served = await serving(ScriptedAssistant(hold=True))
     async with talking(served) as talk:
         session = await served.session_of(talk)
-        (link,) = served.sockets.open
+        (link,) = served.clients.open
         if cuts_in:
             session.begin_reply()
         session.bus.publish(events.SpeechStarted("item_u", 0))
@@ -212,7 +212,7 @@ async def test_a_turn_without_an_answer_keeps_nobody_waiting(
     served = await serving(ScriptedAssistant())
     async with talking(served) as talk:
         session = await served.session_of(talk)
-        (link,) = served.sockets.open
+        (link,) = served.clients.open
         session.bus.publish(events.SpeechStarted("item_u", 0))
         await talk.until("input_audio_buffer.speech_started")
         audio = {"input": {"turn_detection": detection}}
@@ -229,7 +229,7 @@ async def test_a_conversation_closed_in_mid_answer_does_not_delay_the_drain(serv
     served = await serving(ScriptedAssistant(hold=True))
     async with talking(served) as talk:
         session = await served.session_of(talk)
-        (link,) = served.sockets.open
+        (link,) = served.clients.open
         session.begin_reply()
         await talk.until("response.created")
         assert not link.resting.is_set()

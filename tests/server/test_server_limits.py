@@ -421,7 +421,7 @@ async def test_shutdown_answers_a_waiting_upgrade(served: Served) -> None:
         begun.set()
         await asyncio.Event().wait()
 
-    served.sockets.cut_dead = cut_dead  # type: ignore[assignment, method-assign]
+    served.clients.cut_dead = cut_dead  # type: ignore[assignment, method-assign]
     answering = asyncio.create_task(answer_to(served, UPGRADE + b"\r\n"))
     await begun.wait()
     os.kill(os.getpid(), signal.SIGTERM)

@@ -20,8 +20,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from app.announcing.announcer import Announcer
 from app.console.running import ConsoleServer
+from app.server.clients import Clients
 from app.server.listening import bind
-from app.server.open_sockets import OpenSockets
 from app.server.server import build_app, serve
 from pipeline import commands, events
 from pipeline.audio import AudioFormat
@@ -138,7 +138,7 @@ class Served:
     assistant: ScriptedAssistant
     port: int
     task: asyncio.Task[None]
-    sockets: OpenSockets
+    clients: Clients
 
     @property
     def url(self) -> str:
@@ -228,7 +228,7 @@ async def servers() -> AsyncIterator[Serve]:
         app_options |= {name: options.pop(name) for name in _APP_OPTIONS if name in options}
         app = build_app(assistant, max_sessions=max_sessions, **app_options)
         port, task = await stack.enter_async_context(running(app, **options))
-        return Served(assistant, port, task, app.state.sockets)
+        return Served(assistant, port, task, app.state.clients)
 
     async with contextlib.AsyncExitStack() as stack:
         yield start

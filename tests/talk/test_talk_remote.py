@@ -126,7 +126,7 @@ async def test_it_reconnects_to_a_returning_server(monkeypatch: pytest.MonkeyPat
         first: Served = await serve(StagedAssistant())
         async with talking(first.url) as (conversation, reader):
             await reader.until(Connected)
-            for session in first.sockets.open.copy():
+            for session in first.clients.open.copy():
                 session.close(1012, "restart")
             await reader.until(Disconnected)
             await say(conversation, 0.1, 0)  # dropped without an error

@@ -125,7 +125,7 @@ async def hold_turns(page: Page, served: Served) -> None:
     assert len(said(seen)[-1]) < len(TALE)
 
     await page.evaluate("session.close()")
-    await served.sockets.empty()
+    await served.clients.empty()
     await start(page, served)
     await page.evaluate("session.sendMessage('What time is it?')")
     assert said(await until(page, "response.done"))[-1] == NOON

@@ -142,10 +142,10 @@ async def test_a_conversation_is_resumed_after_the_network_was_lost(
         added = await caller.until("conversation.item.done")
         caller.vanish()
         if noticed:
-            await served.sockets.empty()
+            await served.clients.empty()
         else:
             await asyncio.sleep(0.3)
-            assert len(served.sockets) == 1
+            assert len(served.clients) == 1
         async with calling(served, headers=key) as again:
             again.send("conversation.item.retrieve", item_id=added["item"]["id"])
             assert (await again.until("conversation.item.retrieved"))["item"] == added["item"]
@@ -175,7 +175,7 @@ async def test_speech_before_the_track_stops_is_answered(
         assert said["transcript"] == NOON
         await caller.until("output_audio_buffer.stopped")
         monkeypatch.setattr(Peer, "_silent", True)
-        (link,) = served.sockets.open
+        (link,) = served.clients.open
         await link.cut_if_dead()
         assert not link.ended.is_set()
 

@@ -86,7 +86,7 @@ async def test_an_endless_message_ends_the_call(
         sctp = caller.sctp
         sctp._remote_max_message_size = 0  # the SDP answer asks for shorter ones
         caller.send("conversation.item.create", item={**text_item(), "id": "x" * 300_000})
-        await served.sockets.empty()
+        await served.clients.empty()
 
 
 async def test_a_call_that_cannot_be_closed_does_not_affect_others(
@@ -118,7 +118,7 @@ async def test_speech_for_a_client_without_audio_is_not_kept(served: Served) -> 
         await caller.accept(await served.post(CALLS, content=silent))
         caller.microphone.say(tone(TIME))
         await caller.until("response.done")
-        (link,) = served.sockets.open
+        (link,) = served.clients.open
         assert isinstance(link, CallLink)
         assert not link.output.clear()
     finally:

@@ -125,7 +125,7 @@ async def test_an_invalid_offer_is_refused(served: Served) -> None:
         answer = await served.post(CALLS, **body)
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, code), body
     assert (await served.post(CALLS, content="x" * 300_000)).status_code == 413
-    await served.sockets.empty()
+    await served.clients.empty()
 
 
 async def test_a_full_server_and_one_without_webrtc_refuse(serving: Serve) -> None:
@@ -147,7 +147,7 @@ async def test_a_call_that_never_connects_frees_its_place(
     limits = LimitSettings(handshake_s=0.2)
     served = await serving(StagedAssistant(cast=tone_cast()), webrtc=True, limits=limits)
     assert (await served.post(CALLS, content=await offer())).status_code == 201
-    await served.sockets.empty()
+    await served.clients.empty()
     assert "UDP" in caplog.text
 
 
@@ -216,7 +216,7 @@ async def test_a_call_hung_up_before_it_connects_frees_its_place(
     answer = await served.post(CALLS, content=await offer())
     assert (await served.post(f"{answer.headers['Location']}/hangup")).status_code == 200
     async with asyncio.timeout(20):
-        await served.sockets.empty()
+        await served.clients.empty()
 
 
 @pytest.mark.parametrize(

@@ -9,32 +9,30 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NoReturn
 
-from starlette.websockets import WebSocket
-
 from app.access.policy import Caller
 from app.models.engine_set import EXCHANGED
 from app.server import health
 from app.server.callers import Callers
-from app.server.gate import CALLER
 from app.server.identity import Identity
 from app.server.load import PERIOD_S, Load, LoadHistory
 from app.server.metrics import Refusal, watch_lag
-from app.server.realtime_link import GOING_AWAY, RealtimeLink, Services
-from app.server.realtime_socket import RealtimeSocket, accept
-from app.server.websocket_link import LINK
+from app.server.realtime_link import GOING_AWAY, Opening, RealtimeLink, Services
+from app.server.session_address import transcribes
 from pipeline.engines.by_url.engine import ASKS_TO_WAIT
 from pipeline.engines.registry import Kind
-from pipeline.work import CLIENT, new_client
+from pipeline.work import new_client
 
 SESSION_LIMIT = "session_limit_reached"
 """Error code for a client that connects when all places are taken."""
 
 ALL_TAKEN = "All places are taken. Try again later."
+FULL = {"server": "full"}
+"""Why a client is refused for which there is no place (``Clients.refusal``)."""
 
 log = logging.getLogger("reachy_voice.server")
 
 
-class OpenSockets:
+class Clients:
     """The clients of one server: at most ``most``."""
 
     def __init__(self, most: int, services: Services) -> None:
@@ -64,38 +62,39 @@ class OpenSockets:
         full = len(self.open) >= self._most or (self.open and self._load.too_high)
         return "full" if full else None
 
-    def full(self, address: str) -> bool:
-        """Whether there is no place for a client from ``address``."""
-        of_address = sum(link.address == address for link in self.open)
-        return self.busy is not None or of_address >= self._each
-
-    def turned_away(self, address: str, *, transcribes: bool) -> Mapping[str, str]:
-        """Why a client that has just come from ``address`` is refused, whoever it is.
-        ``transcribes``: its session only transcribes, and needs no other engine."""
+    async def refusal(self, opening: Opening) -> Mapping[str, str]:
+        """Why a client that has just come is refused: what is not ready, and why, or ``FULL``.
+        Empty if it is admitted: then it takes its ``place`` before anything is awaited."""
+        address = opening.caller.place
+        await self.cut_dead(opening.who, address)
+        reason: Refusal
         if self.closing:
-            self._refuse(address, "closing")
-            return {"server": "shutting down"}
-        reasons = {
+            reason, why = "closing", {"server": "shutting down"}
+        elif why := self._unready(transcribes(opening.query, opening.fields)):
+            reason = "not_ready"
+        elif self._full(address):
+            reason, why = "full", FULL
+            log.info("%s was turned away: this server is full", address)
+        else:
+            return {}
+        self.metrics.note_refusal(reason)
+        self.callers.refuse(address, 503)
+        return why
+
+    def _unready(self, transcribing: bool) -> dict[str, str]:
+        """Engines without which a new client cannot be served, and why. ``transcribing``: it needs
+        neither the voice nor the language model."""
+        return {
             name: why
             for name, why in health.unready(self.services.assistant).items()
             if not why.startswith((EXCHANGED, ASKS_TO_WAIT))
-            and not (transcribes and name in (Kind.LLM, Kind.TTS))
+            and not (transcribing and name in (Kind.LLM, Kind.TTS))
         }
-        if reasons:
-            self._refuse(address, "not_ready")
-        return reasons
 
-    def has_no_place(self, address: str) -> bool:
-        """Whether a client that has just come from ``address`` is refused for want of a place."""
-        if not self.full(address):
-            return False
-        self._refuse(address, "full")
-        log.info("%s was turned away: this server is full", address)
-        return True
-
-    def _refuse(self, address: str, reason: Refusal) -> None:
-        self.metrics.note_refusal(reason)
-        self.callers.refuse(address, 503)
+    def _full(self, address: str) -> bool:
+        """Whether there is no place for a client from ``address``."""
+        of_address = sum(link.address == address for link in self.open)
+        return self.busy is not None or of_address >= self._each
 
     def __len__(self) -> int:
         """How many clients are connected."""
@@ -106,22 +105,13 @@ class OpenSockets:
         conversation. If there is no place, end all dead connections from its address."""
         if who is not None:
             await self._cut_dead(link for link in self.open if link.who == who)
-        if self.full(address):
+        if self._full(address):
             await self._cut_dead(link for link in self.open if link.address == address)
 
     async def _cut_dead(self, links: Iterable[RealtimeLink]) -> None:
         async with asyncio.TaskGroup() as probes:
             for link in list(links):
                 probes.create_task(link.cut_if_dead())
-
-    async def serve(self, websocket: WebSocket, who: Identity | None) -> None:
-        """Accept a WebSocket and serve it to its end."""
-        CLIENT.set(self.number(websocket.scope[CALLER]))
-        link = RealtimeSocket(websocket, who, self.services)
-        with self.place(link):
-            websocket.scope["extensions"][LINK].on_settled()
-            await accept(websocket)
-            await link.serve()
 
     @contextlib.contextmanager
     def place(self, link: RealtimeLink) -> Iterator[None]:
