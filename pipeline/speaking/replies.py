@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pipeline.bus import Published
 from pipeline.commands import ResponseOptions
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import BARELY_HEARD_S, Chat
@@ -24,7 +22,7 @@ from pipeline.conversation.reply_prompts import (
 from pipeline.conversation.warm_up import WarmUp
 from pipeline.engines.stages import ConversationStage
 from pipeline.errors import ReachyVoiceError
-from pipeline.events import CancelReason, ReplyFinished
+from pipeline.events import CancelReason
 from pipeline.hearing.arrivals import Arrivals
 from pipeline.items import AudioPart, MessageItem
 from pipeline.speaking.delivery import KnownWords, ReplyPlan, plan_reply
@@ -35,9 +33,6 @@ from pipeline.work import Work
 
 MAX_RUNNING = 8
 """Simultaneous replies of one session: the spoken one and out-of-band ones."""
-
-MAX_OVER = 64
-"""Responses that a late ``response.cancel`` may name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +84,12 @@ class Replies:
         self.on_gap: Callable[[], None] = lambda: None
         """Called when an answer could begin and none is pending."""
         self._replies: list[Reply] = []
-        self._ended_ids: deque[str] = deque(maxlen=MAX_OVER)
-        """The ids of the latest responses that are over."""
-        context.bus.tap(self._note)
         self._ramp = Ramp()
         self._answers = 0
         """Number of answers given."""
         self._latest: Reply | None = None
-        """The newest answer to the conversation; its options are ``_latest_options``."""
-        self._latest_options = ResponseOptions()
+        """The newest answer to the conversation; its options are ``latest_options``."""
+        self.latest_options = ResponseOptions()
         self._retry: Reply | None = None
         self._pending: _Pending | None = None
 
@@ -108,10 +100,6 @@ class Replies:
             if reply.plan.in_conversation and reply.response.state == "active":
                 return reply
         return None
-
-    def _note(self, published: Published) -> None:
-        if isinstance(published.event, ReplyFinished):
-            self._ended_ids.append(published.event.reply_id)
 
     @property
     def idle(self) -> bool:
@@ -166,16 +154,11 @@ class Replies:
         self._pending = _Pending(since, options or ResponseOptions(), asked=asked, text=text)
 
     @property
-    def latest_options(self) -> ResponseOptions:
-        """The options of the newest answer to the conversation."""
-        return self._latest_options
-
-    @property
     def awaited_options(self) -> ResponseOptions | None:
         """The options of the answer that will be given next, or else is being given."""
         if self._pending:
             return self._pending.options
-        return self._latest_options if self.speaking else None
+        return self.latest_options if self.speaking else None
 
     def forget_pending(self) -> None:
         """Drop the pending answer: the client asks for answers itself."""
@@ -278,7 +261,7 @@ class Replies:
             if latest.plan.words:
                 unfinished = latest
             else:
-                self._pending = _Pending(latest.response.began_at, self._latest_options, again=True)
+                self._pending = _Pending(latest.response.began_at, self.latest_options, again=True)
         if latest:
             self.stop_playing(latest.plan.reply_id)
         for reply in list(self._replies):
@@ -329,10 +312,6 @@ class Replies:
             self._pending = None
         self._cancel(reply, "client_cancelled")
         return True
-
-    def is_over(self, reply_id: str | None) -> bool:
-        """Whether a reply with this id has ended lately."""
-        return reply_id in self._ended_ids
 
     def truncate(self, item_id: str, heard_s: float) -> bool:
         """Apply ``conversation.item.truncate`` to an answer that is still being given; False if it
@@ -415,7 +394,7 @@ class Replies:
 
     def _confirm(self, reply: Reply, options: ResponseOptions) -> None:
         if options.in_conversation:
-            self._latest, self._latest_options = reply, options
+            self._latest, self.latest_options = reply, options
             if options.input is None:
                 self._pending = None
         last = self._chat.answered_id if reply.plan.announces else self._chat.last_id

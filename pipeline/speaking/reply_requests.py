@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import replace
 
+from pipeline.bus import Published
 from pipeline.commands import CancelResponse, CreateResponse
 from pipeline.context import SessionContext
 from pipeline.conversation.chat import Chat, UnknownItem
 from pipeline.conversation.reply_prompts import Prompt, ReplyPrompts
+from pipeline.events import ReplyFinished
 from pipeline.speaking import tuning
 from pipeline.speaking.replies import MAX_RUNNING, Replies
+
+MOST_ENDED = 64
+"""Responses that are over and that a late ``response.cancel`` may name."""
 
 
 class ReplyRequests:
@@ -23,6 +29,12 @@ class ReplyRequests:
         self._chat = chat
         self._prompts = prompts
         self._replies = replies
+        self._ended_ids: deque[str] = deque(maxlen=MOST_ENDED)
+        context.bus.tap(self._note)
+
+    def _note(self, published: Published) -> None:
+        if isinstance(published.event, ReplyFinished):
+            self._ended_ids.append(published.event.reply_id)
 
     def create(self, command: CreateResponse) -> None:
         options, refuse = command.options, self._context.refuse
@@ -64,7 +76,7 @@ class ReplyRequests:
     def cancel(self, command: CancelResponse) -> None:
         """Cancel a response. If it is over, the request crossed its end on the wire: the client
         plays no more of it."""
-        if self._replies.is_over(command.response_id):
+        if command.response_id in self._ended_ids:
             self._replies.stop_playing(command.response_id, tuning.NEARLY_HEARD_S)
             return
         if not self._replies.cancel(command.response_id):
