@@ -25,19 +25,17 @@ from pipeline.engines.word_scale import scale_of
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import SpeculationDiscarded, TurnJudged
 from pipeline.hearing.attribution import attributed
-from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
-from pipeline.hearing.plausibility import Segment, believed
+from pipeline.hearing.plausibility import believed
 from pipeline.hearing.recognition import StableWords
 from pipeline.items import AudioPart
 from pipeline.speaking.replies import Replies
-from pipeline.spoken.punctuation import asks
 from pipeline.turn_taking import tuning
 from pipeline.turn_taking.endpointing import Decision, Evidence, decide
 from pipeline.turn_taking.overlaps import Overlaps
 from pipeline.turn_taking.speculation import Budget
 from pipeline.turn_taking.turn import Turn
-from pipeline.turn_taking.turn_facts import Conclusion, Fact, Mistake, Reading
+from pipeline.turn_taking.turn_facts import Conclusion, Fact, Mistake
 from pipeline.turn_taking.utterance import Attempt, SpeculativeReply, TurnSpeech, Words
 from pipeline.waking.waking import Waking
 from pipeline.work import Cancelled, Priority, Work
@@ -50,7 +48,6 @@ class Attempts:
         self,
         context: SessionContext,
         listener: Listener,
-        directions: Directions,
         overlaps: Overlaps,
         replies: Replies,
         warm_up: WarmUp,
@@ -59,7 +56,6 @@ class Attempts:
         self._context = context
         self._stages = context.stages
         self._listener = listener
-        self._directions = directions
         self._overlaps = overlaps
         self._replies = replies
         self._warm_up = warm_up
@@ -92,23 +88,6 @@ class Attempts:
         if should_answer and not utterance.speculative:
             now = asyncio.get_running_loop().time()
             utterance.speculative = self._speculate(newest, Work(Priority.SPECULATIVE), now)
-
-    async def read_words(self, utterance: TurnSpeech) -> Reading:
-        """Transcribe the words so far of speech over an answer."""
-        segment = self.segment(utterance, self._listener.heard_end)
-        text = segment.unread
-        with suppress(ReachyVoiceError):  # then its length decides
-            transcript = await utterance.recognition.transcript(utterance.reading)
-            text = believed(self._context, transcript, segment).text
-        return self._reading(utterance, text)
-
-    def read_length(self, utterance: TurnSpeech) -> Reading:
-        """Judge speech over an answer by its length, before its words are known."""
-        segment = self.segment(utterance, self._listener.heard_end)
-        return self._reading(utterance, segment.unread)
-
-    def _reading(self, utterance: TurnSpeech, text: str | None) -> Reading:
-        return Reading(utterance.turn, self._overlaps.verdict(utterance, text), text)
 
     def _speculate(self, speech: AudioPart, work: Work, since: float) -> SpeculativeReply | None:
         """Begin a gated reply to ``speech``; ``None`` if another reply is being given."""
@@ -146,7 +125,7 @@ class Attempts:
             await asyncio.wait({before})
         attempt.words = words
         turn, text = utterance.turn, attempt.text
-        yield self._reading(utterance, text)
+        yield self._overlaps.reading(utterance, text)
         if self._overlaps.mistake(utterance, attempt):
             yield Mistake(turn)
         if self._waking and isinstance(words, Transcript) and not turn.state.overlaps:
@@ -161,8 +140,8 @@ class Attempts:
                     for end in self._listener.judge(decision.wait_ms):
                         yield end
         utterance.recognition.stop()
-        verdict = self._overlaps.verdict(utterance, text)
-        yield Conclusion(turn, text, verdict, attempt.exclusion)
+        yield self._overlaps.reading(utterance, text)  # more of the answer may be known by now
+        yield Conclusion(turn, text, attempt.exclusion)
         self._book_use(turn, attempt)
         if self._waking:
             self._waking.obey(attempt.exclusion)
@@ -172,7 +151,7 @@ class Attempts:
         loop = asyncio.get_running_loop()
         began = loop.time()
         # Now, because its scores will be forgotten.
-        segment = utterance.segment = self.segment(utterance, utterance.turn.speech_end)
+        segment = utterance.segment = self._overlaps.segment(utterance, utterance.turn.speech_end)
         try:
             transcript = await attributed(self._context, utterance.recognition, attempt.work)
         except ReachyVoiceError as error:
@@ -180,22 +159,6 @@ class Attempts:
             return Transcript("", 0.0, exclusion="hardly speech") if segment.is_noise else error
         self._budget.note_pass(transcript.seconds, loop.time() - began)
         return believed(self._context, transcript, segment)
-
-    def segment(self, utterance: TurnSpeech, end: int) -> Segment:
-        """What is known about the sound of a turn up to sample ``end``."""
-        turn = utterance.turn
-        over_answer = turn.state.overlaps or utterance.cut_reply is not None
-        # A voice over an echo scores lower.
-        is_scored = not (over_answer and self._listener.cancels_echo)
-        return Segment(
-            ms_of(end - turn.onset) / 1000,
-            self._listener.speech_score(end) if is_scored else 1.0,
-            self._listener.moves(turn.onset, end),
-            over_answer,
-            asks(self._replies.last_question),
-            self._directions.were_elsewhere(asyncio.get_running_loop().time()),
-            live=True,
-        )
 
     async def _decisions(
         self, utterance: TurnSpeech, attempt: Attempt

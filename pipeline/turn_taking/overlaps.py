@@ -3,26 +3,41 @@ the answer meanwhile."""
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
+
 from pipeline.audio import ms_of
 from pipeline.context import SessionContext
+from pipeline.errors import ReachyVoiceError
+from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
+from pipeline.hearing.plausibility import Segment, believed
 from pipeline.speaking.hold import Hold
 from pipeline.speaking.replies import Replies
 from pipeline.speaking.reply import Reply
 from pipeline.spoken import speakable
+from pipeline.spoken.punctuation import asks
 from pipeline.turn_taking.barge_in import OnsetEffect, Overlap, Verdict, at_onset, ignored, judge
+from pipeline.turn_taking.turn_facts import Reading
 from pipeline.turn_taking.utterance import Attempt, TurnSpeech
 
 
 class Overlaps:
     """Judges the overlaps of one session."""
 
-    def __init__(self, context: SessionContext, listener: Listener, replies: Replies) -> None:
+    def __init__(
+        self,
+        context: SessionContext,
+        listener: Listener,
+        directions: Directions,
+        replies: Replies,
+    ) -> None:
         self._context = context
         self._settings = context.settings.barge_in
         self.reviews = self._settings.policy != "any-speech"
         """Whether the words decide, not the sound alone."""
         self._listener = listener
+        self._directions = directions
         self._replies = replies
 
     def at_onset(self) -> OnsetEffect:
@@ -41,17 +56,46 @@ class Overlaps:
             return None
         return answer.hold() if answer.response.audible_s else None
 
-    def verdict(self, utterance: TurnSpeech, text: str | None) -> Verdict:
+    async def read_words(self, utterance: TurnSpeech) -> Reading:
+        """Transcribe and judge the words so far."""
+        segment = self.segment(utterance, self._listener.heard_end)
+        text = segment.unread
+        with suppress(ReachyVoiceError):  # then its length decides
+            transcript = await utterance.recognition.transcript(utterance.reading)
+            text = believed(self._context, transcript, segment).text
+        return self.reading(utterance, text)
+
+    def read_length(self, utterance: TurnSpeech) -> Reading:
+        """Judge the length of the speech; its words are not known yet."""
+        return self.reading(utterance, self.segment(utterance, self._listener.heard_end).unread)
+
+    def reading(self, utterance: TurnSpeech, text: str | None) -> Reading:
         """Whether speech interrupts the answer being heard; ``unsure`` if it overlaps no answer.
         ``text``: its words so far; ``None``: unknown."""
         turn = utterance.turn
         if not turn.state.overlaps:
-            return "unsure"
+            return Reading(turn, "unsure", text)
         ended = not turn.state.speaks
-        speech_ms = ms_of(
-            (turn.speech_end if ended else self._listener.heard_end) - turn.review.onset
+        end = turn.speech_end if ended else self._listener.heard_end
+        speech_ms = ms_of(end - turn.review.onset)
+        verdict = self._judge(utterance, speech_ms, ended, text, self._replies.heard_now)
+        return Reading(turn, verdict, text)
+
+    def segment(self, utterance: TurnSpeech, end: int) -> Segment:
+        """What is known about the sound of a turn, over an answer or not, up to sample ``end``."""
+        turn = utterance.turn
+        over_answer = turn.state.overlaps or utterance.cut_reply is not None
+        # A voice over an echo scores lower.
+        is_scored = not (over_answer and self._listener.cancels_echo)
+        return Segment(
+            ms_of(end - turn.onset) / 1000,
+            self._listener.speech_score(end) if is_scored else 1.0,
+            self._listener.moves(turn.onset, end),
+            over_answer,
+            asks(self._replies.last_question),
+            self._directions.were_elsewhere(asyncio.get_running_loop().time()),
+            live=True,
         )
-        return self._judge(utterance, speech_ms, ended, text, self._replies.heard_now)
 
     def mistake(self, utterance: TurnSpeech, attempt: Attempt) -> bool:
         """Whether the full transcript would not have justified the interruption that the first

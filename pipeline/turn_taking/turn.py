@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
+from pipeline.turn_record import Ignored
 from pipeline.turn_taking.barge_in import OverlapReview
 
 
@@ -132,6 +133,8 @@ class Turn:
     """How far below the speaker the background was that went on after the turn; 0: silence."""
     wants_answer: bool = False
     """Whether the session answers it by itself."""
+    harmless_for: Ignored | None = None
+    """Why nothing in it is meant to stop the answer, by the latest reading that found so."""
     mistake: bool = False
     """Whether its words should not have interrupted the answer, as in a backchannel."""
     pauses_ms: list[int] = field(default_factory=list)

@@ -56,13 +56,11 @@ class Mistake(NamedTuple):
 
 
 class Conclusion(NamedTuple):
-    """A turn is over, those before it are committed, and its transcript is known."""
+    """A turn is over, those before it are committed, and its transcript is known and was judged."""
 
     turn: Turn
     text: str | None
     """``None`` if recognition failed."""
-    verdict: Verdict
-    """On speech that may still overlap an answer."""
     exclusion: Ignored | None = None
     """Why words that were recognised do not count."""
 

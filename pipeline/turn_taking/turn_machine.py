@@ -143,9 +143,11 @@ class TurnMachine:
             turn.review.readings.append(text)
         if interrupts(verdict):
             yield from self._interrupt(turn, verdict)
-        elif ignored(verdict) and turn.state.holds:
-            turn.move("release")
-            yield Act(Do.RELEASE, turn)
+        elif ignored(verdict):
+            turn.harmless_for = verdict
+            if turn.state.holds:
+                turn.move("release")
+                yield Act(Do.RELEASE, turn)
 
     def _interrupt(self, turn: Turn, why: Interruption) -> Actions:
         """Speech over an answer is meant for the robot."""
@@ -183,17 +185,15 @@ class TurnMachine:
 
     def _conclude(self, fact: Conclusion) -> Actions:
         turn = fact.turn
-        yield from self._judge(turn, fact.verdict, fact.text)
-        overlaps = turn.state.overlaps
-        if overlaps and not ignored(fact.verdict):
+        if turn.state.holds:
             yield from self._interrupt(turn, "words")  # no more can be known
-            overlaps = False
+        overlaps = turn.state.overlaps
         self.ended.remove(turn)
         if overlaps or turn.mistake or not fact.text:
             yield Act(Do.FORGET_SPEAKER, turn)
-        if overlaps and ignored(fact.verdict):
+        if overlaps and turn.harmless_for:
             turn.move("ignore")
-            yield Ignore(turn, fact.exclusion or fact.verdict)
+            yield Ignore(turn, fact.exclusion or turn.harmless_for)
             return
         merged = turn.state is TurnState.MERGED
         if not merged:

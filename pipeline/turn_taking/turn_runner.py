@@ -83,10 +83,6 @@ class TurnRunner:
             utterance.recognition.append(pcm)
         utterance.fed_to = max(start, end)
 
-    def measure(self, utterance: TurnSpeech, end: int) -> None:
-        """Note what is known about its sound up to sample ``end``, before that is forgotten."""
-        utterance.segment = self._attempts.segment(utterance, end)
-
     def drop_open(self) -> None:
         """Forget the open turn; none of it is committed."""
         self._listener.forget_turn()
@@ -146,7 +142,7 @@ class TurnRunner:
             case Do.READ:
                 self._read(utterance)
             case Do.MEASURE:
-                self.tell(self._attempts.read_length(utterance))
+                self.tell(self._overlaps.read_length(utterance))
             case Do.INTERRUPT if self._context.config.interruptible:
                 utterance.hold, utterance.cut_reply = None, self._replies.interrupt()
             case Do.INTERRUPT:
@@ -233,7 +229,7 @@ class TurnRunner:
             self._tasks.create_task(self._look(utterance))
 
     async def _look(self, utterance: TurnSpeech) -> None:
-        reading = await self._attempts.read_words(utterance)
+        reading = await self._overlaps.read_words(utterance)
         utterance.is_reading = False
         if utterance.turn.state.speaks and not utterance.reading.cancelled:
             self.tell(reading)

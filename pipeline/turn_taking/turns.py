@@ -46,9 +46,9 @@ class Turns:
         self._listener = listener
         self._waking = waking
         self._hear = waking.hear if waking else listener.hear
-        self._overlaps = overlaps = Overlaps(context, listener, replies)
+        self._overlaps = overlaps = Overlaps(context, listener, directions, replies)
         self._suspicion = Suspicion(overlaps)
-        attempts = Attempts(context, listener, directions, overlaps, replies, warm_up, waking)
+        attempts = Attempts(context, listener, overlaps, replies, warm_up, waking)
         self._runner = TurnRunner(
             context,
             listener,
@@ -143,7 +143,7 @@ class Turns:
         self._forget_utterances()
         utterance, heard_end = self._runner.open, self._listener.heard_end
         if utterance and utterance.turn.state.speaks:
-            self._runner.measure(utterance, heard_end)
+            utterance.segment = self._overlaps.segment(utterance, heard_end)
         self._listener.end_turn()
         self._suspicion.release()
         if utterance:

@@ -175,7 +175,7 @@ class World:
         match fact:
             case Onset():
                 self.audible = fact.effect != "no"
-            case Reading():
+            case Reading(turn) if turn is self.machine.open:
                 self.reads = False
             case NothingLeft(turn):
                 self.answers[turn] -= 1
@@ -205,8 +205,8 @@ class World:
             if turn is self.cut and not turn.state.overlaps:
                 facts.append([Mistake(turn)])
         if ended := self.machine.ended:
-            last = [Conclusion(ended[0], text, each) for text in TEXTS for each in VERDICTS]
-            facts += [list(last)] * 3
+            facts.append([Reading(ended[0], each, "so") for each in VERDICTS])
+            facts += [[Conclusion(ended[0], text) for text in TEXTS]] * 3
         return facts
 
     def finish_all(self) -> None:
@@ -216,7 +216,7 @@ class World:
                 self.tell(TurnPause(self.now, self.now))
             self.tell(TurnEnd(self.now))
         while self.machine.ended:
-            self.tell(Conclusion(self.machine.ended[0], "so", "words"))
+            self.tell(Conclusion(self.machine.ended[0], "so"))
 
 
 @given(st.data())
