@@ -300,15 +300,13 @@ class Attempts:
 
     def _stop(self, attempt: Attempt) -> None:
         """Cancel an attempt and its reply, and count their engine time as wasted."""
-        speculative = attempt.speculative
-        if speculative and speculative.work is not attempt.work:
-            self._cancel(speculative, attempt.item_id)
-        elif speculative:
-            speculative.reply.cancel("resumed")
-        attempt.work.cancel()
+        if attempt.reply:
+            attempt.reply.cancel("resumed")
         if attempt.task:
             attempt.task.cancel()
-        self._book_waste(attempt.item_id, attempt.work)
+        for work in attempt.works:
+            work.cancel()
+            self._book_waste(attempt.item_id, work)
 
     def _book_use(self, turn: Turn, attempt: Attempt) -> None:
         """The turn is over: count its engine time as used, or as wasted if it was noise. A
@@ -319,7 +317,7 @@ class Attempts:
         busy = attempt.works
 
         def on_idle(work: Work) -> None:
-            busy.discard(work)
+            busy.remove(work)
             if not busy:
                 book(attempt.engine_seconds)
 

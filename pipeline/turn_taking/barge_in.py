@@ -10,8 +10,6 @@ never notices.
 
 from __future__ import annotations
 
-import difflib
-import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +19,10 @@ from typing import Literal, TypeGuard, get_args
 
 from pipeline.audio import samples_of
 from pipeline.conversation.chat import BARELY_HEARD_S
-from pipeline.hearing.recognition import without_accents
 from pipeline.settings import BargeIn, Lexicon, PolicyName
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking import tuning
+from pipeline.turn_taking.agreement import after_agreement, agree, bare, is_in, is_like, may_be_in
 
 OnsetEffect = Literal["no", "interrupt", "review"]
 """What the beginning of speech does to an answer: nothing, it ends it, or its words will decide."""
@@ -97,10 +95,10 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
         return "no words" if silent else "unsure"
     if is_echo(words, _words(overlap.answer_words)):
         return "echo"
-    refuses, rest = _refuses(overlap.text, lexicon), _after_agreement(words, lexicon)
-    agrees = not refuses and _agrees(words, lexicon)
+    refuses, rest = _refuses(overlap.text, lexicon), after_agreement(words, lexicon)
+    agrees = not refuses and agree(words, lexicon)
     command = not agrees and (refuses or _is_command(rest[0], lexicon, so_far=not overlap.ended))
-    answers = (agrees and len(words) > 1) or _is_in(words[0], lexicon.answers)
+    answers = (agrees and len(words) > 1) or is_in(words[0], lexicon.answers)
     if overlap.asks and answers and not command:
         return "words" if overlap.ended else "unsure"
     if agrees:
@@ -115,18 +113,18 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
     if overlap.earlier and (command or not own) and _log_odds(overlap, lexicon) > 0:
         return why
     long = overlap.speech_ms >= settings.surely_meant_ms
-    return "long" if long and not _agrees(words, lexicon, so_far=True) else "unsure"
+    return "long" if long and not agree(words, lexicon, so_far=True) else "unsure"
 
 
 def _is_short(overlap: Overlap, words: list[str], rest: list[str], lexicon: Lexicon) -> bool:
     """Whether so few words were misheard, or only follow an agreement ("Very well, you heard")."""
-    if any(_is_in(word, lexicon.commands) for word in rest):
+    if any(is_in(word, lexicon.commands) for word in rest):
         return False
     if len(words) <= tuning.SHORT_WORDS and overlap.speech_ms < tuning.SHORT_MS:
         return True
     if len(rest) == len(words) or len(rest) > tuning.SHORT_WORDS:
         return False
-    asks = any(_is_in(word, lexicon.openers) for word in rest)
+    asks = any(is_in(word, lexicon.openers) for word in rest)
     return not asks and _log_odds(overlap, lexicon) <= 0
 
 
@@ -148,10 +146,10 @@ def _log_odds(overlap: Overlap, lexicon: Lexicon) -> float:
 
 def _evidence(words: Sequence[str], lexicon: Lexicon) -> float:
     """What the words of one look add to the log odds. "What" may yet become "What a story"."""
-    if _agrees(words, lexicon):
+    if agree(words, lexicon):
         return tuning.MEANT.agrees if words else 0.0
-    rest = _after_agreement(words, lexicon)
-    may_agree = _agrees(words, lexicon, so_far=True)
+    rest = after_agreement(words, lexicon)
+    may_agree = agree(words, lexicon, so_far=True)
     command = _is_command(rest[0], lexicon, so_far=True)
     command = command and not (may_agree and len(set(rest)) > 1)
     opens = not may_agree and rest[0] in lexicon.openers
@@ -162,112 +160,15 @@ def _evidence(words: Sequence[str], lexicon: Lexicon) -> float:
     )
 
 
-def _agrees(words: Sequence[str], lexicon: Lexicon, *, so_far: bool = False) -> bool:
-    """Whether the words are backchannels, encouragements, and continuations with what stands around
-    them, one after the other; ``so_far``: or the beginning of one may come last."""
-    few = len(words) <= tuning.MOST_AGREEING_WORDS
-    return few and _covers(tuple(map(_bare, words)), lexicon, so_far)
-
-
-def _after_agreement(words: Sequence[str], lexicon: Lexicon) -> list[str]:
-    """The words behind the backchannels with which speech begins; at least the last one, although
-    it may be like a backchannel ("untrue")."""
-    agreeing = itertools.takewhile(lambda word: _is_backchannel(word, lexicon), words[:-1])
-    return list(words[len([*agreeing]) :])
-
-
-def _is_backchannel(word: str, lexicon: Lexicon) -> bool:
-    if _is_in(word, (*lexicon.commands, *lexicon.openers)):
-        return _is_in(word, lexicon.backchannels)  # English "what" is like "whoa"
-    return _is_one_of(word, lexicon.backchannels) or (
-        _short(_bare(word)) in _shortened(lexicon.backchannels)
-        and _short(_bare(word)) != _bare(word)
-        and not _is_in(word, lexicon.answers)  # German "nee" is no "ne"
-    )
-
-
-def _short(word: str) -> str:
-    """Without what is drawn out: "oh" for "ohhh", "ha" for "hahaha"."""
-    return re.sub(r"(.+?)\1+", r"\1", word)
-
-
-@lru_cache(16)
-def _shortened(words: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(_short(_bare(word)) for word in words)
-
-
-_State = Literal["idle", "due", "encouraged", "continued"]
-"""Of words that may agree: whether a preface needs a continuation, and what has come."""
-_Slot = frozenset[str]
-"""The words in one place of a phrase; ``*ing``: any that ends so; empty: it may be left out."""
-
-
-@lru_cache(256)
-def _covers(words: tuple[str, ...], lexicon: Lexicon, so_far: bool) -> bool:
-    asks = frozenset(map(_bare, (*lexicon.commands, *lexicon.openers)))
-    states: list[set[_State]] = [{"idle"}, *(set[_State]() for _ in words)]
-    for at, here in enumerate(states[:-1]):
-        if here and _is_backchannel(words[at], lexicon):
-            states[at + 1] |= here
-        steps: tuple[tuple[tuple[str, ...], set[_State]], ...] = (
-            (lexicon.prefaces, {"due"}),
-            (lexicon.encouragements, here | {"encouraged"} if here - {"due"} else here),
-            (lexicon.continuations, {"continued"}),
-            (lexicon.additions, here & {"continued"}),
-            (lexicon.names, here & {"encouraged", "continued"}),
-        )
-        for phrases, after in steps if here else ():
-            index = _index(phrases) if after else {}
-            for phrase in (*index.get(words[at], ()), *index.get("*", ())):
-                lengths, begins = _lengths(phrase, words[at:], asks)
-                for length in lengths:
-                    states[at + length] |= after
-                if begins and so_far and phrases is not lexicon.prefaces:
-                    return True
-    return bool(states[-1] - {"due"})
-
-
-def _lengths(
-    phrase: Sequence[_Slot], words: Sequence[str], asks: frozenset[str]
-) -> tuple[set[int], bool]:
-    """How many words the phrase may take at the beginning of ``words``, and whether all of them may
-    be the beginning of it. ``asks``: the words that its ``*`` is not."""
-    lengths, begins = {0}, False
-    for slot in phrase:
-        begins = begins or len(words) in lengths
-        more = {n + 1 for n in lengths if n < len(words) and _fits(words[n], slot, asks)}
-        lengths = more | lengths if "" in slot else more
-    return lengths - {0}, begins
-
-
-def _fits(word: str, slot: _Slot, asks: frozenset[str]) -> bool:
-    ends = tuple(each[1:] for each in slot if each.startswith("*"))
-    return word in slot or (word not in asks and word.endswith(ends))
-
-
-@lru_cache(64)
-def _index(phrases: tuple[str, ...]) -> Mapping[str, Sequence[Sequence[_Slot]]]:
-    """By the words that they may begin with; ``*``: by the end of one."""
-    index: dict[str, list[Sequence[_Slot]]] = {}
-    for phrase in phrases:
-        texts = [_bare(text).replace("(", "|").strip(")") for text in phrase.split()]
-        slots = [frozenset(text.split("|")) for text in texts]
-        optional = [*itertools.takewhile(lambda slot: "" in slot, slots)]
-        first = frozenset[str]().union(*slots[: len(optional) + 1])
-        for word in {"*" if each.startswith("*") else each for each in first}:
-            index.setdefault(word, []).append(slots)
-    return index
-
-
 def _refuses(text: str, lexicon: Lexicon) -> bool:
     """Whether the text has words that never agree, with marks where they have: Portuguese "não
     continue" forbids, "não, continue" asks for more."""
-    return bool(lexicon.refusals and _refusal(lexicon.refusals).search(_bare(text.lower())))
+    return bool(lexicon.refusals and _refusal(lexicon.refusals).search(bare(text.lower())))
 
 
 @lru_cache(16)
 def _refusal(refusals: tuple[str, ...]) -> re.Pattern[str]:
-    phrases = (r"\s*".join(f"(?:{slot})" for slot in _bare(each).split()) for each in refusals)
+    phrases = (r"\s*".join(f"(?:{slot})" for slot in bare(each).split()) for each in refusals)
     return re.compile(rf"\b(?:{'|'.join(phrases)})\b".replace("(?:_)", r"[^\w\s]"))
 
 
@@ -298,7 +199,7 @@ def is_echo(words: list[str], answer_words: list[str]) -> bool:
 
 def _repeated_share(words: Sequence[str], answer_words: Sequence[str]) -> float:
     """Share of the letters of ``words`` in words that were spoken."""
-    again = sum(len(word) for word in words if _is_among(word, answer_words, tuning.ALIKE))
+    again = sum(len(word) for word in words if is_like(word, answer_words, tuning.ALIKE))
     return again / sum(map(len, words))
 
 
@@ -307,32 +208,12 @@ def _is_command(word: str, lexicon: Lexicon, *, so_far: bool) -> bool:
     "está" is like "escuta"."""
     if _is_in_commands(word, lexicon):
         return True
-    return _is_one_of(word, lexicon.commands) and not _agrees([word], lexicon, so_far=so_far)
+    return may_be_in(word, lexicon.commands) and not agree([word], lexicon, so_far=so_far)
 
 
 def _is_in_commands(word: str, lexicon: Lexicon) -> bool:
     """Of "tais-toi", the first part counts."""
-    return any(_is_in(each, lexicon.commands) for each in (word, word.partition("-")[0]))
-
-
-def _is_in(word: str, words: Sequence[str]) -> bool:
-    """Recognisers often leave accents out: "si" for "sì"."""
-    return _bare(word) in map(_bare, words)
-
-
-def _is_one_of(word: str, words: Sequence[str]) -> bool:
-    long = len(word) >= tuning.MISHEARD_LETTERS
-    return _is_in(word, words) or (long and _is_among(word, words, tuning.MISHEARD))
-
-
-@lru_cache(4096)
-def _bare(word: str) -> str:
-    """Without accents and apostrophes."""
-    return re.sub("['’]", "", without_accents(word))
-
-
-def _is_among(word: str, words: Sequence[str], alike: float) -> bool:
-    return bool(difflib.get_close_matches(word, words, 1, alike))
+    return any(is_in(each, lexicon.commands) for each in (word, word.partition("-")[0]))
 
 
 def _unread(overlap: Overlap, settings: BargeIn) -> Verdict:

@@ -97,8 +97,10 @@ class Attempt:
         return self.speculative.reply if self.speculative else None
 
     @property
-    def works(self) -> set[Work]:
-        return {self.work, self.speculative.work} if self.speculative else {self.work}
+    def works(self) -> list[Work]:
+        """Its reply's, if that began before the pause, and its own."""
+        works = [self.speculative.work] if self.speculative else []
+        return works if self.work in works else [*works, self.work]
 
     @property
     def engine_seconds(self) -> float:
