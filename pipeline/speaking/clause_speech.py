@@ -55,6 +55,7 @@ class ClauseSpeech:
         self._work = work
         self._publish = publish
         self._faults: list[tuple[FaultKind, int, bool]] | None = []
+        """Those found before the reply is confirmed; ``None``: it is."""
         self._patience: asyncio.Timeout | None = None
         """The time limit of the chunk being awaited."""
         self._patience_s = 0.0

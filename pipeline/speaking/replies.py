@@ -91,6 +91,8 @@ class Replies:
         """The newest answer to the conversation; its options are ``latest_options``."""
         self.latest_options = ResponseOptions()
         self._retry: Reply | None = None
+        """An answer given for the second time, as it was cut off when it had hardly begun. There is
+        no third time."""
         self._pending: _Pending | None = None
 
     @property

@@ -36,7 +36,7 @@ from pipeline.turn_taking.overlaps import Overlaps
 from pipeline.turn_taking.speculation import Budget
 from pipeline.turn_taking.turn import Turn
 from pipeline.turn_taking.turn_facts import Conclusion, Fact, Mistake
-from pipeline.turn_taking.utterance import Attempt, SpeculativeReply, TurnSpeech, Words
+from pipeline.turn_taking.utterance import Attempt, SpeculativeReply, TurnUtterance, Words
 from pipeline.waking.waking import Waking
 from pipeline.work import Cancelled, Priority, Work
 
@@ -72,7 +72,7 @@ class Attempts:
 
     # -- before the pause
 
-    def hear_words(self, utterance: TurnSpeech, words: str, stable: StableWords) -> None:
+    def hear_words(self, utterance: TurnUtterance, words: str, stable: StableWords) -> None:
         """Take a partial transcript of an open turn; ``words`` are new and will not change."""
         if utterance.attempt:
             return
@@ -95,7 +95,7 @@ class Attempts:
         reply = self._replies.speculate(uncommitted, work, since)
         return SpeculativeReply(uncommitted, reply) if reply else None
 
-    def _discard_speculative(self, utterance: TurnSpeech) -> None:
+    def _discard_speculative(self, utterance: TurnUtterance) -> None:
         speculative, utterance.speculative = utterance.speculative, None
         if speculative:
             self._cancel(speculative, utterance.turn.item_id)
@@ -107,7 +107,7 @@ class Attempts:
 
     # -- in the pause
 
-    def begin(self, utterance: TurnSpeech) -> Attempt:
+    def begin(self, utterance: TurnUtterance) -> Attempt:
         """Start an attempt at the first silent frames; the audio so far has been fed."""
         since_s = (self._listener.heard_end - utterance.turn.speech_end) / LISTEN_RATE
         paused_at = asyncio.get_running_loop().time() - since_s
@@ -116,7 +116,7 @@ class Attempts:
         return attempt
 
     async def facts(
-        self, utterance: TurnSpeech, attempt: Attempt, before: asyncio.Task[None] | None
+        self, utterance: TurnUtterance, attempt: Attempt, before: asyncio.Task[None] | None
     ) -> AsyncGenerator[Fact, None]:
         """From the first silent frames to the commit; cancelled when speech resumes. ``before``:
         the previous turn's task, because turns are committed in order."""
@@ -146,7 +146,7 @@ class Attempts:
         if self._waking:
             self._waking.obey(attempt.exclusion)
 
-    async def _transcribe(self, utterance: TurnSpeech, attempt: Attempt) -> Words:
+    async def _transcribe(self, utterance: TurnUtterance, attempt: Attempt) -> Words:
         """The final transcript of the audio fed so far."""
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -161,7 +161,7 @@ class Attempts:
         return believed(self._context, transcript, segment)
 
     async def _decisions(
-        self, utterance: TurnSpeech, attempt: Attempt
+        self, utterance: TurnUtterance, attempt: Attempt
     ) -> AsyncGenerator[Decision, None]:
         """Yield how long the pause must last, again with each new piece of evidence, until the turn
         ends. The reply and the turn detector run meanwhile."""
@@ -257,7 +257,7 @@ class Attempts:
         )
         return decision
 
-    def _keep_speculative(self, utterance: TurnSpeech, attempt: Attempt) -> None:
+    def _keep_speculative(self, utterance: TurnUtterance, attempt: Attempt) -> None:
         """Keep a reply begun before the pause if it answers all the words, else discard it."""
         speculative, wants_answer = utterance.speculative, utterance.turn.wants_answer
         if speculative and wants_answer and speculative.answers(attempt.speech):
@@ -272,7 +272,7 @@ class Attempts:
 
     # -- how it ends
 
-    def resume(self, utterance: TurnSpeech, start: int, within_word: bool) -> None:
+    def resume(self, utterance: TurnUtterance, start: int, within_word: bool) -> None:
         """Speech has resumed at sample ``start``, before the turn ended."""
         attempt = utterance.attempt
         self.discard(utterance)
@@ -284,7 +284,7 @@ class Attempts:
             if attempt.text and self._budget.may_answer:
                 self._warm_up.hear(attempt.speech)
 
-    def discard(self, utterance: TurnSpeech) -> None:
+    def discard(self, utterance: TurnUtterance) -> None:
         """Discard everything begun for a turn."""
         self._discard_speculative(utterance)
         attempt, utterance.attempt = utterance.attempt, None

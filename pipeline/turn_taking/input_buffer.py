@@ -95,8 +95,9 @@ class InputBuffer:
             )
             context.refuse(command.event_id, "input_audio_buffer_commit_empty", message)
             return
-        for turn in (*self._turns.take_ended(), *filter(None, [taken])):
-            self._transcriber.commit(turn.turn.item_id, turn.recognition, None, turn.segment)
+        for utterance in (*self._turns.take_ended(), *filter(None, [taken])):
+            item_id, recognition = utterance.turn.item_id, utterance.recognition
+            self._transcriber.commit(item_id, recognition, None, utterance.segment)
         if audio_ms >= MIN_COMMIT_MS:
             recognition = Recognition(context.stages, context.config.language, keywords_of(context))
             recognition.append(self._appended.take())

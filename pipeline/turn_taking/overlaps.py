@@ -19,7 +19,7 @@ from pipeline.spoken import speakable
 from pipeline.spoken.punctuation import asks
 from pipeline.turn_taking.barge_in import OnsetEffect, Overlap, Verdict, at_onset, ignored, judge
 from pipeline.turn_taking.turn_facts import Reading
-from pipeline.turn_taking.utterance import Attempt, TurnSpeech
+from pipeline.turn_taking.utterance import Attempt, TurnUtterance
 
 
 class Overlaps:
@@ -56,7 +56,7 @@ class Overlaps:
             return None
         return answer.hold() if answer.response.audible_s else None
 
-    async def read_words(self, utterance: TurnSpeech) -> Reading:
+    async def read_words(self, utterance: TurnUtterance) -> Reading:
         """Transcribe and judge the words so far."""
         segment = self.segment(utterance, self._listener.heard_end)
         text = segment.unread
@@ -65,11 +65,11 @@ class Overlaps:
             text = believed(self._context, transcript, segment).text
         return self.reading(utterance, text)
 
-    def read_length(self, utterance: TurnSpeech) -> Reading:
+    def read_length(self, utterance: TurnUtterance) -> Reading:
         """Judge the length of the speech; its words are not known yet."""
         return self.reading(utterance, self.segment(utterance, self._listener.heard_end).unread)
 
-    def reading(self, utterance: TurnSpeech, text: str | None) -> Reading:
+    def reading(self, utterance: TurnUtterance, text: str | None) -> Reading:
         """Whether speech interrupts the answer being heard; ``unsure`` if it overlaps no answer.
         ``text``: its words so far; ``None``: unknown."""
         turn = utterance.turn
@@ -81,7 +81,7 @@ class Overlaps:
         verdict = self._judge(utterance, speech_ms, ended, text, self._replies.heard_now)
         return Reading(turn, verdict, text)
 
-    def segment(self, utterance: TurnSpeech, end: int) -> Segment:
+    def segment(self, utterance: TurnUtterance, end: int) -> Segment:
         """What is known about the sound of a turn, over an answer or not, up to sample ``end``."""
         turn = utterance.turn
         over_answer = turn.state.overlaps or utterance.cut_reply is not None
@@ -97,7 +97,7 @@ class Overlaps:
             live=True,
         )
 
-    def mistake(self, utterance: TurnSpeech, attempt: Attempt) -> bool:
+    def mistake(self, utterance: TurnUtterance, attempt: Attempt) -> bool:
         """Whether the full transcript would not have justified the interruption that the first
         words caused. A command does, even if a noise went on after it and it is doubted now."""
         turn, reply, heard = utterance.turn, utterance.cut_reply, attempt.transcript
@@ -111,7 +111,7 @@ class Overlaps:
 
     def _judge(
         self,
-        utterance: TurnSpeech,
+        utterance: TurnUtterance,
         speech_ms: int,
         ended: bool,
         text: str | None,

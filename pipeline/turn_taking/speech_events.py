@@ -11,7 +11,7 @@ from pipeline.hearing.direction import Directions
 from pipeline.hearing.listening import Listener
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking.turn import Turn
-from pipeline.turn_taking.utterance import TurnSpeech
+from pipeline.turn_taking.utterance import TurnUtterance
 
 
 class SpeechEvents:
@@ -29,7 +29,7 @@ class SpeechEvents:
         """Whether partial transcripts are published."""
         return self._context.config.partials or self._context.settings.partials
 
-    def start(self, utterance: TurnSpeech, why: Interruption | None) -> None:
+    def start(self, utterance: TurnUtterance, why: Interruption | None) -> None:
         """Publish that the user speaks, then the words and the pause that were held back."""
         turn, now = utterance.turn, asyncio.get_running_loop().time()
         direction_deg = self._directions.now_deg(now)
@@ -61,14 +61,14 @@ class SpeechEvents:
             events.SpeechStopped(turn.item_id, self._ms_of(end), direction_deg, why, background_db)
         )
 
-    def ignore(self, utterance: TurnSpeech, why: Ignored) -> None:
+    def ignore(self, utterance: TurnUtterance, why: Ignored) -> None:
         """Publish that speech did not interrupt the answer."""
         heard = utterance.attempt.transcript if utterance.attempt else None
         text = (heard.doubt.text if heard.doubt else heard.text) if heard else ""
         heard_ms = self._ms_of(utterance.turn.onset), self._ms_of(utterance.fed_to)
         self._bus.publish(events.SpeechIgnored(*heard_ms, text, why))
 
-    def reject(self, utterance: TurnSpeech) -> None:
+    def reject(self, utterance: TurnUtterance) -> None:
         """Publish that a turn had no words that count."""
         attempt, item_id = utterance.attempt, utterance.turn.item_id
         spent_s = attempt.engine_seconds if attempt else 0.0

@@ -31,7 +31,7 @@ from pipeline.turn_taking.turn_facts import (
     Stop,
 )
 from pipeline.turn_taking.turn_machine import TurnMachine
-from pipeline.turn_taking.utterance import Attempt, TurnSpeech
+from pipeline.turn_taking.utterance import Attempt, TurnUtterance
 
 
 class TurnRunner:
@@ -56,26 +56,26 @@ class TurnRunner:
         self._replies = replies
         self._transcriber = transcriber
         self._machine = TurnMachine(context.settings.barge_in, context.config.answers_turns)
-        self._speech: dict[Turn, TurnSpeech] = {}
+        self._utterances: dict[Turn, TurnUtterance] = {}
         self._facts: deque[Fact] = deque()
         """The fact that is being acted on, and those that its actions have brought."""
 
     @property
     def busy(self) -> bool:
         """Whether a turn is open, waits to be committed, or is being committed."""
-        return bool(self._speech)
+        return bool(self._utterances)
 
     @property
-    def open(self) -> TurnSpeech | None:
+    def open(self) -> TurnUtterance | None:
         """The turn whose end has not been heard."""
-        return self._speech[self._machine.open] if self._machine.open else None
+        return self._utterances[self._machine.open] if self._machine.open else None
 
     @property
-    def ended(self) -> list[TurnSpeech]:
+    def ended(self) -> list[TurnUtterance]:
         """Turns that have ended but are not committed yet, oldest first."""
-        return [self._speech[turn] for turn in self._machine.ended]
+        return [self._utterances[turn] for turn in self._machine.ended]
 
-    def feed(self, utterance: TurnSpeech, end: int) -> None:
+    def feed(self, utterance: TurnUtterance, end: int) -> None:
         """Feed the recogniser up to ``end``; once speech resumed, without the assumed silence."""
         speaks, start = utterance.turn.state.speaks, utterance.fed_to
         pcm = (self._listener.read_sent if speaks else self._listener.read)(start, end)
@@ -103,8 +103,8 @@ class TurnRunner:
                 self._facts.popleft()
         finally:
             self._facts.clear()
-        for turn in self._speech.keys() - set(self._machine.turns):
-            del self._speech[turn]
+        for turn in self._utterances.keys() - set(self._machine.turns):
+            del self._utterances[turn]
         if not self.busy:
             self._replies.answer_pending()
 
@@ -113,9 +113,9 @@ class TurnRunner:
             if action.do is Do.LISTEN:
                 self._listen(action.turn)
             else:
-                self._act(action.do, self._speech[action.turn])
+                self._act(action.do, self._utterances[action.turn])
             return
-        utterance = self._speech[action.turn]
+        utterance = self._utterances[action.turn]
         match action:
             case Start(_, why):
                 utterance.reading.cancel()
@@ -130,7 +130,7 @@ class TurnRunner:
                 utterance.reading.cancel()
                 self._events.ignore(utterance, reason)
 
-    def _act(self, do: Do, utterance: TurnSpeech) -> None:
+    def _act(self, do: Do, utterance: TurnUtterance) -> None:
         attempt = utterance.attempt
         match do:
             case Do.HOLD:
@@ -166,7 +166,7 @@ class TurnRunner:
                 assert attempt, f"{do} without a pause"
                 self._settle(do, utterance, attempt)
 
-    def _settle(self, do: Do, utterance: TurnSpeech, attempt: Attempt) -> None:
+    def _settle(self, do: Do, utterance: TurnUtterance, attempt: Attempt) -> None:
         """Actions that end a turn after a pause."""
         match do:
             case Do.CONCLUDE:
@@ -209,43 +209,43 @@ class TurnRunner:
             keywords_of(context),
             on_words if wants_words else None,
         ).begin(self._tasks)
-        utterance = self._speech[turn] = TurnSpeech(
+        utterance = self._utterances[turn] = TurnUtterance(
             turn,
             recognition,
             turn.start,
             context.heard_language,
         )
 
-    def _release(self, utterance: TurnSpeech) -> None:
+    def _release(self, utterance: TurnUtterance) -> None:
         hold, utterance.hold = utterance.hold, None
         if hold:
             hold.release()
 
-    def _read(self, utterance: TurnSpeech) -> None:
+    def _read(self, utterance: TurnUtterance) -> None:
         if self._listener.hears_the_answer():
             self.drop_open()
         else:
             utterance.is_reading = True
             self._tasks.create_task(self._look(utterance))
 
-    async def _look(self, utterance: TurnSpeech) -> None:
+    async def _look(self, utterance: TurnUtterance) -> None:
         reading = await self._overlaps.read_words(utterance)
         utterance.is_reading = False
         if utterance.turn.state.speaks and not utterance.reading.cancelled:
             self.tell(reading)
 
-    def _attempt(self, utterance: TurnSpeech) -> None:
+    def _attempt(self, utterance: TurnUtterance) -> None:
         turn = utterance.turn
         if not turn.state.overlaps:
             self._events.pause(turn)
         self.feed(utterance, turn.end)
-        before = self._speech[self._machine.ended[-1]] if self._machine.ended else None
+        before = self._utterances[self._machine.ended[-1]] if self._machine.ended else None
         attempt = self._attempts.begin(utterance)
         task = before.attempt.task if before and before.attempt else None
         attempt.task = self._tasks.create_task(self._follow(utterance, attempt, task))
 
     async def _follow(
-        self, utterance: TurnSpeech, attempt: Attempt, before: asyncio.Task[None] | None
+        self, utterance: TurnUtterance, attempt: Attempt, before: asyncio.Task[None] | None
     ) -> None:
         async with aclosing(self._attempts.facts(utterance, attempt, before)) as facts:
             async for fact in facts:

@@ -24,7 +24,7 @@ from pipeline.turn_taking.turn_facts import (
     SpeechProgress,
 )
 from pipeline.turn_taking.turn_runner import TurnRunner
-from pipeline.turn_taking.utterance import TurnSpeech
+from pipeline.turn_taking.utterance import TurnUtterance
 from pipeline.waking.waking import Waking
 
 
@@ -136,7 +136,7 @@ class Turns:
         """Answer the speech under way, even if it overlaps an answer."""
         self._runner.tell(ClientRequest("cancel"))
 
-    def take(self) -> TurnSpeech | None:
+    def take(self) -> TurnUtterance | None:
         """The client ends the turn itself: hand over the open one with all its audio fed."""
         doubtful = self._listener.admit()
         self._follow([] if self.asleep else doubtful)
@@ -156,7 +156,7 @@ class Turns:
         """Whether a turn has ended that is not committed yet and interrupts no answer."""
         return any(not each.turn.state.overlaps for each in self._runner.ended)
 
-    def take_ended(self) -> list[TurnSpeech]:
+    def take_ended(self) -> list[TurnUtterance]:
         """Hand over turns that have ended but are not committed yet, oldest first."""
         ended = self._runner.ended
         self._runner.tell(ClientRequest("commit ended"))

@@ -109,8 +109,8 @@ class Attempt:
 
 
 @dataclass(slots=True, eq=False)
-class TurnSpeech:
-    """The audio of one turn, and all work for it."""
+class TurnUtterance:
+    """The audio of one spoken turn, and all work for it."""
 
     turn: Turn
     recognition: Recognition
