@@ -50,10 +50,6 @@ INBOX_CAPACITY = 256
 """Commands that may wait. Pieces of audio are at most a second long, so this limits memory."""
 
 
-BLOCKED_S = 0.05
-"""A timer this late shows that the loop was blocked."""
-
-
 class Session:
     """``run`` it in a task; ``submit`` commands; read the bus."""
 
@@ -86,10 +82,7 @@ class Session:
         bus.derive(self._records.feed)
 
         self._arrivals = Arrivals()
-        self._audio_due = 0.0
-        self._audio_missed = False
-        """When the next audio is overdue, in the loop's time, and whether it was overdue once
-        already."""
+        self._least_stall_s = settings.endpointing.stall_ms / 1000
         self._hearing = hearing or ClientHearing(stages.vad.window_samples, settings.echo)
         bus.tap(self._hearing.note)
         self._directions = Directions(settings.accept)
@@ -319,7 +312,7 @@ class Session:
         """Handle the next command, or feed silence if the client stalls in what may be speech."""
         awaits_audio = self._turns.open or self._turns.awaits_sound or self._may_hear_speech
         try:
-            async with asyncio.timeout_at(self._audio_due if awaits_audio else None):
+            async with asyncio.timeout_at(self._arrivals.due if awaits_audio else None):
                 command = await self._inbox.get()
         except TimeoutError:
             await self._miss_audio()
@@ -327,32 +320,18 @@ class Session:
             await self._handle(command)
 
     async def _miss_audio(self) -> None:
-        """A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends.
-        It does so only when audio is overdue twice in a row and the timer is on time: a loop that
-        was blocked sees the timer expire before it reads what was sent."""
-        late_s = asyncio.get_running_loop().time() - self._audio_due
-        stalls = self._audio_missed and late_s < BLOCKED_S
-        stall_s = self._await_audio()
-        self._audio_missed = not stalls
-        if stalls:
-            samples = round(stall_s * LISTEN_RATE)
+        """A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends."""
+        silence_s = self._arrivals.miss(self._least_stall_s, asyncio.get_running_loop().time())
+        if samples := round(silence_s * LISTEN_RATE):
             self._listener.assume_silence(samples)
             await self._turns.hear(np.zeros(samples, np.int16))
             self._announcements.look()
-
-    def _await_audio(self) -> float:
-        """Set when the next audio is overdue; returns after how many seconds the client counts as
-        stalled."""
-        stall_s = self._arrivals.stall_s(self._context.settings.endpointing.stall_ms / 1000)
-        self._audio_due = asyncio.get_running_loop().time() + stall_s / 2
-        self._audio_missed = False
-        return stall_s
 
     async def _handle(self, command: commands.Command) -> None:
         match command:
             case commands.AppendAudio():
                 await self._hear(command)
-                self._await_audio()
+                self._arrivals.expect(self._least_stall_s, asyncio.get_running_loop().time())
             case commands.NoteDirection():
                 self._note_direction(command)
             case commands.Configure():

@@ -18,12 +18,18 @@ _RAREST_S = 2.5
 """The longest messages of a client that sends in real time."""
 _GAPS_OF_A_STALL = 1.5
 """A client has stalled after this many times the longest gap in its audio lately."""
+_BLOCKED_S = 0.05
+"""A timer this late shows that the loop was blocked."""
 
 
 class Arrivals:
-    """Measures the jitter of arriving audio. Times are seconds of one clock."""
+    """Measures the jitter of arriving audio, and notices what is missing. Times are seconds of one
+    clock."""
 
     def __init__(self) -> None:
+        self.due = 0.0
+        """When the next audio is overdue."""
+        self._was_overdue = False
         self._expected_at = -math.inf
         """When the newest audio would have come without any delay."""
         self._epoch_at = -math.inf
@@ -46,6 +52,21 @@ class Arrivals:
         """How long without audio means that the client has stalled: ``least_s``, or more if it
         sends rarely."""
         return max(least_s, _GAPS_OF_A_STALL * self.gap_s)
+
+    def expect(self, least_s: float, now: float) -> float:
+        """The next audio is overdue after half of ``stall_s``, which is returned."""
+        stall_s = self.stall_s(least_s)
+        self.due, self._was_overdue = now + stall_s / 2, False
+        return stall_s
+
+    def miss(self, least_s: float, now: float) -> float:
+        """Audio is overdue. Returns how many seconds of silence take its place: none until that has
+        happened twice in a row, the second time on time. A loop that was blocked sees its timer
+        expire before it reads what was sent."""
+        stalls = self._was_overdue and now - self.due < _BLOCKED_S
+        stall_s = self.expect(least_s, now)
+        self._was_overdue = not stalls
+        return stall_s if stalls else 0.0
 
     def note(self, seconds: float, now: float) -> None:
         """``seconds`` of audio have arrived."""
