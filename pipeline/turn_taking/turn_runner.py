@@ -1,6 +1,6 @@
 """Carries out what ``TurnMachine`` decides: recognises, commits and answers speech, and interrupts
 answers. What happens is told by ``pipeline.turn_taking.turns`` (what is heard, what the client
-wants) and ``attempts`` (what was said)."""
+wants), ``overlaps`` and ``attempts`` (what was said)."""
 
 from __future__ import annotations
 

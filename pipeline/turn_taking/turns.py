@@ -108,13 +108,14 @@ class Turns:
                     self._runner.tell(signal)
 
     def _begin(self, at: int) -> None:
-        """Speech has lasted long enough to be a turn, and no longer is a suspicion."""
+        """Speech has lasted long enough to be a turn. If it will be reviewed, it holds the answer
+        itself before the suspicion is released, so there is no gap."""
         padding = samples_of(self._context.endpointing.prefix_padding_ms)
         effect = self._overlaps.at_onset()
         if effect != "review":
             self._suspicion.release()
         self._runner.tell(Onset(self._context.new_id("item"), at, padding, effect))
-        self._suspicion.release()  # only now, so that the answer is held without a gap
+        self._suspicion.release()
 
     def follow_call(self, signals: Sequence[Signal], floor: int) -> None:
         """The robot has been called in its sleep. ``signals``: those of the speech so far, of which
