@@ -320,7 +320,7 @@ class Session:
             await self._handle(command)
 
     async def _miss_audio(self) -> None:
-        """A muted or stalled client sends nothing: the clock feeds silence, so its turn still ends."""
+        """A muted or stalled client sends nothing: the clock feeds silence, so its turn ends."""
         silence_s = self._arrivals.miss(self._least_stall_s, asyncio.get_running_loop().time())
         if samples := round(silence_s * LISTEN_RATE):
             self._listener.assume_silence(samples)
