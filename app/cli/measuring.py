@@ -190,7 +190,7 @@ def note_gpu(run: BenchRun, before: Gpu | None, after: Gpu | None) -> None:
 
 
 def voice_rtf(log: str) -> float | None:
-    """What a server says of its voice (``pipeline.speaking.apology``)."""
+    """What a server says of its voice (``pipeline.speaking.notices``)."""
     match = re.search(r"the voice takes ([\d.]+) s for each second of speech", log)
     return float(match[1]) if match else None
 

@@ -35,7 +35,7 @@ from pipeline.errors import (
     WeightsError,
     one_error,
 )
-from pipeline.speaking.apology import KeptSentences
+from pipeline.speaking.notices import KeptSentences
 from pipeline.workers.batched import BatchedWorker
 from pipeline.workers.placements import worker_for
 from pipeline.workers.stages import (

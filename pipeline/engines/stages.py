@@ -193,5 +193,5 @@ class Stages:
 
     @property
     def notices(self) -> TtsStage:
-        """Speaks the server's own sentences (``pipeline.speaking.apology``)."""
+        """Speaks the server's own sentences (``pipeline.speaking.notices``)."""
         return self.notice_voice or self.tts

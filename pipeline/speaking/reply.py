@@ -22,12 +22,12 @@ from pipeline.errors import EngineCrashed, PromptTooLong, ReachyVoiceError
 from pipeline.events import CancelReason, ClauseFault, FaultKind, ReplyStatus
 from pipeline.messages import Message, SpeechRequest
 from pipeline.speaking import tuning
-from pipeline.speaking.apology import notice
 from pipeline.speaking.chunker import SpeechChunker
 from pipeline.speaking.clause_queue import ClauseQueue
 from pipeline.speaking.clause_speech import ClauseSpeech
 from pipeline.speaking.delivery import ReplyPlan
 from pipeline.speaking.hold import Hold, Holds
+from pipeline.speaking.notices import notice
 from pipeline.speaking.pacing import Pacer
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.response import Response

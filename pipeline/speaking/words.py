@@ -7,7 +7,7 @@ model makes without a word.
 
 Some answers are inaudible: no words at all, or nothing but JSON, markup, emoji or thoughts. To the
 user they are like a crash. The model is asked once more, with the instruction to speak; if that is
-inaudible too, the apology is said (``pipeline.speaking.apology``). Inaudible words appear in no
+inaudible too, the apology is said (``pipeline.speaking.notices``). Inaudible words appear in no
 transcript and in no prompt.
 """
 

@@ -25,7 +25,7 @@ from pipeline.engines.tts.qwen3_codes import LANGUAGES, ClauseRequest
 from pipeline.engines.tts.qwen3_tts import Qwen3Tts, Qwen3TtsOptions
 from pipeline.errors import EngineError
 from pipeline.messages import SpeechRequest
-from pipeline.speaking.apology import KeptSentences
+from pipeline.speaking.notices import KeptSentences
 from pipeline.spoken.language import SMALL_WORDS, language_of
 from pipeline.work import CancelToken, Work
 from pipeline.workers.placements import InlineWorker, ThreadWorker

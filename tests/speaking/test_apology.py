@@ -16,7 +16,7 @@ from pipeline.errors import EngineError
 from pipeline.items import AudioPart, MessageItem
 from pipeline.messages import SpeechRequest
 from pipeline.settings import SessionSettings
-from pipeline.speaking.apology import KeptSentences, notice
+from pipeline.speaking.notices import KeptSentences, notice
 from pipeline.speaking.playback import PlaybackClock
 from pipeline.speaking.tuning import APOLOGY_KEPT_AFTER_S
 from pipeline.turn_record import TurnRecord

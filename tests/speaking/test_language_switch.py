@@ -13,7 +13,7 @@ from pipeline.commands import CancelResponse, Configure, CreateResponse, TurnDet
 from pipeline.errors import EngineError
 from pipeline.events import TurnJudged
 from pipeline.settings import Filler, SessionSettings
-from pipeline.speaking.apology import KeptSentences
+from pipeline.speaking.notices import KeptSentences
 from reachy_voice.testing import (
     VOICE,
     Act,

@@ -21,7 +21,7 @@ from pipeline.audio import Pcm
 from pipeline.commands import CreateResponse
 from pipeline.events import ReplyAudio, ReplyFinished, ReplyText
 from pipeline.messages import SpeechRequest
-from pipeline.speaking.apology import KeptSentences
+from pipeline.speaking.notices import KeptSentences
 from pipeline.speaking.ramp import Ramp, VoiceTiming
 from pipeline.speaking.tuning import RAMP_MARGIN_S
 from pipeline.work import Work
