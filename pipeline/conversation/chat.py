@@ -21,14 +21,6 @@ from pipeline.items import (
 )
 from pipeline.spoken.length import word_ends
 
-BARELY_HEARD_S = 1.0
-"""Up to here an answer has hardly begun: any speech interrupts it, unless an echo is being removed.
-"""
-TALKED_OVER_S = 2.0
-"""An answer interrupted before this much of it was heard counts as not given, because the user had
-not finished. The model reads what was said before and after it as one message; if nothing that
-counts was said, the answer is given again."""
-
 
 class UnknownItem(KeyError):
     """No item has this id."""

@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import zip_longest
 
-from pipeline.conversation.chat import TALKED_OVER_S
 from pipeline.engines.llm.pictures import joined
 from pipeline.items import (
     AudioPart,
@@ -24,6 +23,11 @@ from pipeline.items import (
     spoken_text,
 )
 from pipeline.messages import Image, Message
+
+TALKED_OVER_S = 2.0
+"""An answer interrupted before this much of it was heard counts as not given, because the user had
+not finished. The model reads what was said before and after it as one message; if nothing that
+counts was said, the answer is given again."""
 
 UNHEARD_SPEECH = "(Something was said here that could not be understood.)"
 """What the model reads where speech could not be recognised."""

@@ -99,6 +99,7 @@ class ClauseSpeech:
         self._queue.end()
 
     async def _say(self, piece: Piece, clause: Clause, tts: TtsStage) -> None:
+        """Say a piece, in several takes if need be; ``clause`` learns how long its sound is."""
         text, kept_s = piece.spoken, 0.0
         config = self._plan.config
         for number in range(tuning.CLAUSE_TAKES):
@@ -141,6 +142,7 @@ class ClauseSpeech:
     async def _say_once(
         self, request: SpeechRequest, border: Border, watch: ClauseWatch | None, tts: TtsStage
     ) -> Fault | None:
+        """One take, up to its first fault, which is returned."""
         text, rate = request.text, tts.rate
         # Each take has its own resampler, so that its last samples do not wait for the next take.
         joint = Joint(rate, border)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from pipeline.commands import ResponseOptions
 from pipeline.context import SessionContext
-from pipeline.conversation.chat import BARELY_HEARD_S, Chat
+from pipeline.conversation.chat import Chat
 from pipeline.conversation.item_editor import ItemEditor
 from pipeline.conversation.memory import LastingConversation, Memory
 from pipeline.conversation.prompt import prompt
@@ -29,6 +29,7 @@ from pipeline.speaking.delivery import KnownWords, ReplyPlan, plan_reply
 from pipeline.speaking.ramp import Ramp
 from pipeline.speaking.reply import Reply
 from pipeline.speaking.response import Response
+from pipeline.speaking.tuning import BARELY_HEARD_S
 from pipeline.work import Work
 
 MAX_RUNNING = 8
@@ -257,8 +258,7 @@ class Replies:
         Returns the answer that was cut off in the middle, for ``resume``."""
         latest = self._latest
         unfinished = latest if latest and latest.response.audible_s > BARELY_HEARD_S else None
-        detection = self._context.config.turn_detection
-        ours = detection is not None and detection.create_response
+        ours = self._context.config.answers_turns  # else the client asks for every answer
         if ours and latest and latest is not self._retry and latest.response.is_talked_over:
             if latest.plan.words:
                 unfinished = latest

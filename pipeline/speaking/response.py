@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Literal
 
 from pipeline.context import SessionContext
-from pipeline.conversation.chat import TALKED_OVER_S
 from pipeline.conversation.item_editor import ItemEditor
+from pipeline.conversation.prompt import TALKED_OVER_S
 from pipeline.events import (
     CancelReason,
     ReplyFinished,

@@ -127,6 +127,9 @@ answer while they speak; with 80 ms in messages of 40 ms, in 18 %."""
 
 # --- reply ---------------------------------------------------------------------------------------
 
+BARELY_HEARD_S = 1.0
+"""Up to here an answer has hardly begun: any speech interrupts it, unless an echo is being removed.
+"""
 NEARLY_HEARD_S = 0.5
 """Speech over the last half second of an answer is the next turn, not an interruption."""
 ANTICIPATED_LETTERS = 16

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipeline.audio import LISTEN_RATE
-from pipeline.conversation.chat import TALKED_OVER_S
+from pipeline.conversation.prompt import TALKED_OVER_S
 from pipeline.events import (
     ClauseFault,
     Event,

@@ -18,8 +18,8 @@ from statistics import fmean
 from typing import Literal, TypeGuard, get_args
 
 from pipeline.audio import samples_of
-from pipeline.conversation.chat import BARELY_HEARD_S
 from pipeline.settings import BargeIn, Lexicon, PolicyName
+from pipeline.speaking.tuning import BARELY_HEARD_S
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking import tuning
 from pipeline.turn_taking.agreement import after_agreement, agree, bare, is_in, is_like, may_be_in
