@@ -14,9 +14,8 @@ from pipeline.engines.contract import Transcript
 from pipeline.errors import ReachyVoiceError
 from pipeline.events import TranscriptFailed, TranscriptReady
 from pipeline.hearing.attribution import attributed
-from pipeline.hearing.keywords import keywords_of
 from pipeline.hearing.plausibility import NO_SCORES, Segment, believed
-from pipeline.hearing.recognition import Recognition
+from pipeline.hearing.recognition import Recognition, recognition_of
 from pipeline.items import AudioPart, Item, MessageItem
 from pipeline.work import Work
 
@@ -131,8 +130,7 @@ class Transcriber:
 
     async def _text(self, audio: Recording) -> str:
         resampler = Resampler(audio.rate, LISTEN_RATE)
-        context = self._context
-        recognition = Recognition(context.stages, context.config.language, keywords_of(context))
+        context, recognition = self._context, recognition_of(self._context)
         for start in range(0, len(audio.pcm), audio.rate):
             await asyncio.sleep(0)  # minutes of audio must not block the loop
             recognition.append(resampler.feed(audio.pcm[start : start + audio.rate]))

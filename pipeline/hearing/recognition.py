@@ -11,10 +11,11 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, Recording
+from pipeline.context import SessionContext
 from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.stages import Stages, UtteranceStage
 from pipeline.errors import EngineCrashed, EngineError, ReachyVoiceError, Rejection, Unreachable
-from pipeline.hearing.keywords import Keywords
+from pipeline.hearing.keywords import Keywords, keywords_of
 from pipeline.spoken.language import UNSPACED
 from pipeline.work import Cancelled, Work
 
@@ -224,6 +225,11 @@ class Recognition:
 
     async def _change(self) -> None:
         await self._changed.wait()
+
+
+def recognition_of(context: SessionContext, on_words: OnWords | None = None) -> Recognition:
+    """In the language of the session, with its keywords."""
+    return Recognition(context.stages, context.config.language, keywords_of(context), on_words)
 
 
 def same_words(one: str, other: str) -> bool:

@@ -13,9 +13,8 @@ from pipeline.commands import AppendAudio, CommitAudio
 from pipeline.context import SessionContext
 from pipeline.conversation.transcribing import Transcriber
 from pipeline.hearing.arrivals import PushToTalkBuffer
-from pipeline.hearing.keywords import keywords_of
 from pipeline.hearing.listening import Listener
-from pipeline.hearing.recognition import Recognition
+from pipeline.hearing.recognition import recognition_of
 from pipeline.speaking.replies import Replies
 from pipeline.turn_taking.turns import Turns
 
@@ -99,7 +98,7 @@ class InputBuffer:
             item_id, recognition = utterance.turn.item_id, utterance.recognition
             self._transcriber.commit(item_id, recognition, None, utterance.segment)
         if audio_ms >= MIN_COMMIT_MS:
-            recognition = Recognition(context.stages, context.config.language, keywords_of(context))
+            recognition = recognition_of(context)
             recognition.append(self._appended.take())
             recognition.begin(context.tasks)
             self._transcriber.commit(context.new_id("item"), recognition)

@@ -10,9 +10,8 @@ from contextlib import aclosing
 
 from pipeline.context import SessionContext
 from pipeline.conversation.transcribing import Transcriber
-from pipeline.hearing.keywords import keywords_of
 from pipeline.hearing.listening import Listener
-from pipeline.hearing.recognition import Recognition, StableWords
+from pipeline.hearing.recognition import StableWords, recognition_of
 from pipeline.speaking.replies import Replies
 from pipeline.turn_taking.attempts import Attempts
 from pipeline.turn_taking.overlaps import Overlaps
@@ -201,19 +200,10 @@ class TurnRunner:
             if turn is self._machine.open:
                 self._attempts.hear_words(utterance, words, stable)
 
-        context = self._context
         wants_words = self._events.partials or self._attempts.wants_partials
-        recognition = Recognition(
-            context.stages,
-            context.config.language,
-            keywords_of(context),
-            on_words if wants_words else None,
-        ).begin(self._tasks)
+        recognition = recognition_of(self._context, on_words if wants_words else None)
         utterance = self._utterances[turn] = TurnUtterance(
-            turn,
-            recognition,
-            turn.start,
-            context.heard_language,
+            turn, recognition.begin(self._tasks), turn.start, self._context.heard_language
         )
 
     def _release(self, utterance: TurnUtterance) -> None:
