@@ -73,6 +73,7 @@ class Announcements:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._home: contextvars.Context | None = None
+        """The session's context, in which timers run."""
         context.bus.tap(self._follow)
         replies.on_gap = self.look
 
@@ -106,14 +107,14 @@ class Announcements:
 
     def look(self) -> None:
         if not self._rests():
-            self._stir()
+            self._stop_rest()
             return
         loop = asyncio.get_running_loop()
         since = loop.time() + self._replies.unheard_s
         if self._rests_since is None or since < self._rests_since:  # the client cut an answer short
-            self._stir()
+            self._stop_rest()
             self._rests_since = since
-            self._settle()
+            self._settle_cut()
         if self._waiting and not self._timer:
             at = self._rests_since + PAUSE_S
             self._timer = loop.call_at(at, self._begin, context=self._home)
@@ -121,7 +122,7 @@ class Announcements:
     def close(self) -> None:
         """Conclude all announcements: the session and its replies have ended."""
         self._closed = True
-        self._stir()
+        self._stop_rest()
         for announcement in filter(None, (self._current, *self._waiting)):
             _conclude(announcement, "gone", self._heard(announcement))
         self._waiting.clear()
@@ -129,7 +130,7 @@ class Announcements:
     def _rests(self) -> bool:
         return self._nobody_speaks() and self._replies.idle
 
-    def _stir(self) -> None:
+    def _stop_rest(self) -> None:
         self._rests_since = None
         if self._timer:
             self._timer.cancel()
@@ -145,7 +146,7 @@ class Announcements:
         current = self._current
         match published.event:
             case ReplyStarted(in_conversation=True) as started:
-                self._stir()
+                self._stop_rest()
                 if current and started.continues == current.reply_id:
                     current.reply_id, current.is_cut = started.reply_id, False
             case ReplyItemStarted(reply_id, item) if current and reply_id == current.reply_id:
@@ -160,7 +161,7 @@ class Announcements:
                 else:
                     _conclude(current, "said", self._heard(current))
 
-    def _settle(self) -> None:
+    def _settle_cut(self) -> None:
         """Conclude an announcement that was cut off and does not go on, or let it wait again."""
         current = self._current
         if current is None or not current.is_cut:
