@@ -28,7 +28,6 @@ from test_steps.llama_server import llama_server
 
 from app.setup import flow, options
 from app.setup.computer import usable_cores
-from app.setup.needs import Needs
 from app.setup.place import Place
 from app.setup.stack import STACK, installed_torch, stack_steps
 from app.setup.steps import Step, base_steps, llama, weights
@@ -58,7 +57,7 @@ def _test(place: Place, arguments: list[str]) -> int:
     if args.real_servers or checks.in_ci() or place.stamps.read("llama-server"):
         steps.append(llama_server(place))
     if args.plan:
-        flow.show_plan(place, [*flow.to_do(place, base), *steps], Needs())
+        flow.show_plan(place, [*flow.to_do(place, base), *steps])
         return 0
     missing = debian.provide(os.environ)
     with flow.preparing(place) as running:
@@ -71,7 +70,7 @@ def _test(place: Place, arguments: list[str]) -> int:
 
 def _test_quickly(place: Place, base: list[Step], args: Namespace) -> int:
     if args.plan:
-        flow.show_plan(place, flow.to_do(place, base), Needs())
+        flow.show_plan(place, flow.to_do(place, base))
         return 0
     flow.set_up(place, base)
     return 0 if args.setup_only else checks.run_quick(place, args.others, usable_cores())

@@ -25,9 +25,9 @@ from app.compose import Assistant
 from app.console.choices import Choices
 from app.console.running import ConsoleServer
 from app.doctor.checks import examine
+from app.doctor.installed import setup_command
 from app.doctor.processor import check_compiled_for
 from app.doctor.profile_fit import judge, profile_summary, this_machine
-from app.doctor.stack import setup_command
 from app.models.download import Progress, megabytes
 from app.models.memory_room import has_room
 from app.models.pull import pull as pull_weights

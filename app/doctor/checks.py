@@ -17,11 +17,12 @@ from typing import Any
 from app.access.file import AccessFile
 from app.access.policy import in_url, is_loopback
 from app.doctor.choices import choice_warnings, language_warnings
+from app.doctor.engine_needs import OWN_LOCKS, EngineNeeds, needs_of
 from app.doctor.hardware import check_hardware
-from app.doctor.needs import OWN_LOCKS, EngineNeeds, needs_of
+from app.doctor.installed import check_installed, setup_command
+from app.doctor.machine import check_glibc, check_machine
 from app.doctor.processor import check_compiled_for, check_trials
 from app.doctor.profile_fit import Machine, advice, judge, lacking, this_machine
-from app.doctor.stack import check_glibc, check_installed, check_machine, setup_command
 from app.models.catalogue import Catalogue
 from app.models.download import SPARE_BYTES
 from app.models.engine_memory import STACK_EXTRAS

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from app.doctor.needs import EngineNeeds, needs_of
-from app.doctor.stack import check_machine, check_nvcc, llama_has_cuda, setup_command
+from app.doctor.engine_needs import EngineNeeds, needs_of
+from app.doctor.installed import llama_has_cuda, setup_command
+from app.doctor.machine import check_machine, check_nvcc
 from app.models.gpu import Gpus, dotted_text, find_gpus, find_nvcc, nvcc_version
 from app.settings.load import load_settings
 from app.setup.needs import Cuda

@@ -13,9 +13,9 @@ from itertools import takewhile
 
 import psutil
 
-from app.doctor.memory import check_memory
-from app.doctor.needs import EngineNeeds, needs_of
-from app.doctor.stack import check_gpu, check_nvcc, llama_has_cuda
+from app.doctor.engine_needs import EngineNeeds, needs_of
+from app.doctor.installed import llama_has_cuda
+from app.doctor.machine import check_gpu, check_memory, check_nvcc
 from app.models.gpu import Gpus, find_gpus, find_nvcc
 from app.settings.load import DEFAULT, load_settings, resolve
 from app.settings.model import NeedsSettings

@@ -18,13 +18,11 @@ LAST_LINES = 15
 class SetupError(Exception):
     """A step cannot be done. ``what`` and ``why`` have no full stop; ``fix`` is an instruction."""
 
+    log: Path | None = None
+
     def __init__(self, exit_code: int, what: str, why: str, fix: str) -> None:
         super().__init__(what)
-        self.exit_code = exit_code
-        self.what = what
-        self.why = why
-        self.fix = fix
-        self.log: Path | None = None
+        self.exit_code, self.what, self.why, self.fix = exit_code, what, why, fix
 
     def report(self) -> str:
         """Several lines for standard error, with the end of the log if there is one."""

@@ -28,7 +28,7 @@ from app.setup.failures import (
     compiler_missing,
     declined,
 )
-from app.setup.needs import Needs, ask, unfit
+from app.setup.needs import BASE_NEEDS, Needs, ask, unfit
 from app.setup.place import Place, locked
 from app.setup.progress import SetupProgress, is_running, progress_page
 from app.setup.proposal import ask_owner, may_ask, proposal
@@ -172,7 +172,7 @@ def steps_of(place: Place, needs: Needs, settings: Sequence[str]) -> list[Step]:
     return [*heavy, weights(place, "weights", (), needs, settings), *model]
 
 
-def show_plan(place: Place, steps: Sequence[Step], needs: Needs) -> None:
+def show_plan(place: Place, steps: Sequence[Step], needs: Needs = BASE_NEEDS) -> None:
     """Show what would be done, and whether this machine can run it."""
     todo = [step for step in steps if not step.is_done(place)]
     if not any(step.fetches for step in todo):
@@ -187,7 +187,7 @@ def show_plan(place: Place, steps: Sequence[Step], needs: Needs) -> None:
 def set_up(
     place: Place,
     steps: Sequence[Step],
-    needs: Needs | None = None,
+    needs: Needs = BASE_NEEDS,
     ahead: Sequence[Step] = (),
     *,
     agreed: bool = False,
@@ -199,7 +199,7 @@ def set_up(
     if all(step.is_done(place) for step in steps):
         return
     with locked(place.build / "setup.lock", "another setup") as lock:
-        _do(place, steps, lock, needs or Needs(), ahead, agreed, running)
+        _do(place, steps, lock, needs, ahead, agreed, running)
 
 
 def _do(
@@ -235,11 +235,11 @@ def _do(
         print(f"Set up in {clock(time.monotonic() - began)}", file=sys.stderr, flush=True)
 
 
-def _show(place: Place, steps: Sequence[Step], needs: Needs | None = None) -> None:
+def _show(place: Place, steps: Sequence[Step], needs: Needs = BASE_NEEDS) -> None:
     """Print what these steps fetch, if anything."""
     where = [f"{place.venv}"]
     if any(step.cache_mb for step in steps):
-        where.append(f"{cache_of(place, needs or Needs())}")
+        where.append(f"{cache_of(place, needs)}")
     for line in plan.lines([fetch for step in steps for fetch in step.fetches], where):
         print(line, file=sys.stderr, flush=True)
 
@@ -252,9 +252,8 @@ def to_do(place: Place, steps: Sequence[Step]) -> list[Step]:
     return [step for step in steps if not step.is_done(place)]
 
 
-def check_computer(place: Place, todo: Sequence[Step], needs: Needs | None = None) -> None:
+def check_computer(place: Place, todo: Sequence[Step], needs: Needs = BASE_NEEDS) -> None:
     """Look for anything that would stop a later step. Raises ``SetupError``."""
-    needs = needs or Needs()
     names = {step.name: step for step in todo}
     errors = [unfit(needs)]
     for finding in needs.findings:

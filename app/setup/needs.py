@@ -38,8 +38,7 @@ class MissingWeights:
 
 @dataclass(frozen=True)
 class Needs:
-    """What the settings need beyond the base. MB are 10^6 bytes. The defaults are those of the
-    base."""
+    """What the settings need beyond the base. MB are 10^6 bytes."""
 
     stack: str = ""
     """The ``requirements-STACK.lock`` installed on top of the base; empty: only the base."""
@@ -69,6 +68,9 @@ class Needs:
             "findings": tuple(Check(**each) for each in answer["findings"]),
         }
         return cls(**{key: answer[key] for key in cls.__dataclass_fields__} | parts)
+
+
+BASE_NEEDS = Needs()
 
 
 def ask(place: Place, arguments: Sequence[str]) -> Needs:

@@ -1,6 +1,6 @@
 """At the first start, on a terminal: propose the best profile that this machine can run.
 
-Only the installed program can judge that (``app.doctor.proposal``). The answer is kept in the
+Only the installed program can judge that (``app.doctor.profile_offer``). The answer is kept in the
 owner's settings file, so the question comes only once.
 """
 
@@ -27,12 +27,13 @@ extends: {profile}
 
 @dataclass(frozen=True)
 class Proposal:
-    """See ``app.doctor.proposal``."""
+    """A profile better than the default. All texts are for display, but for ``file``."""
 
     profile: str
     summary: str
     machine: str
     hosts: str
+    """Where its weights come from."""
     file: str
     """The owner's settings, not there yet."""
 
@@ -80,7 +81,7 @@ def may_ask(settings: Sequence[str]) -> bool:
 
 def proposal(place: Place) -> Proposal | None:
     """The proposal; ``None`` if nothing better than the default fits and can be fetched."""
-    command = [str(place.python), "-I", "-m", "app.doctor.proposal"]
+    command = [str(place.python), "-I", "-m", "app.doctor.profile_offer"]
     process = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     answer = json.loads(process.stdout) if process.returncode == 0 else {}
     return Proposal(**answer) if answer else None

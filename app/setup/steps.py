@@ -16,7 +16,7 @@ from app.setup import own_wheel
 from app.setup.commands import Log
 from app.setup.failures import SetupError
 from app.setup.llama import LlamaWheel, typical_build_s
-from app.setup.needs import Cuda, Needs
+from app.setup.needs import BASE_NEEDS, Cuda, Needs
 from app.setup.owner_packages import OwnerPackages
 from app.setup.place import Place, digest
 from app.setup.plan import INDEX, Fetch, locked_size
@@ -219,13 +219,12 @@ def weights(
     place: Place,
     name: str,
     more: Sequence[str],
-    needs: Needs | None = None,
+    needs: Needs = BASE_NEEDS,
     settings: Sequence[str] = (),
 ) -> Step:
     """Weights for the ``settings`` (options of the program), with their ``needs``, and ``more``."""
     pull = [str(place.program), "models", "pull"]
     commands = [[*pull, *settings], [*pull, *more]] if more else [[*pull, *settings]]
-    missing = needs.missing if needs is not None else ()
 
     def inputs() -> str:
         # The cache's listing is an input too, so that deleted weights are pulled again.
@@ -247,7 +246,7 @@ def weights(
 
     fetches = tuple(
         Fetch(f"{each.name} ({each.licence})", each.source, size_mb, size_mb)
-        for each in missing
+        for each in needs.missing
         for size_mb in [round(each.size / 1e6)]
     )
     to_fetch_mb = sum(fetch.download_mb for fetch in fetches)
@@ -259,7 +258,7 @@ def weights(
         30,
         cache_mb=to_fetch_mb,
         fetches=fetches,
-        due=bool(missing),
+        due=bool(needs.missing),
     )
 
 

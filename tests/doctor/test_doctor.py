@@ -16,7 +16,7 @@ import pytest
 from app.doctor import checks as doctor
 from app.doctor import processor
 from app.doctor.checks import check_sound, chosen_sound, examine
-from app.doctor.memory import check_memory
+from app.doctor.machine import check_memory
 from app.doctor.processor import check_compiled_for, check_trials
 from app.models.catalogue import Catalogue
 from app.models.weights import WeightsCache

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from app.doctor import for_setup
-from app.doctor import stack as doctor_stack
+from app.doctor import machine as doctor_machine
+from app.doctor.engine_needs import EngineNeeds, needs_of
 from app.doctor.for_setup import answer
-from app.doctor.needs import EngineNeeds, needs_of
-from app.doctor.stack import check_machine
+from app.doctor.machine import check_machine
 from app.models.catalogue import Catalogue
 from app.models.engine_memory import (
     BYTES_FOR_VALUE,
@@ -231,9 +231,9 @@ def test_setup_reads_the_answer() -> None:
 def test_a_cuda_llama_is_kept_without_an_nvcc(
     place: Place, monkeypatch: pytest.MonkeyPatch, nvcc: str | None
 ) -> None:
-    monkeypatch.setattr(doctor_stack, "llama_has_cuda", lambda: True)
+    monkeypatch.setattr(doctor_machine, "llama_has_cuda", lambda: True)
     monkeypatch.setattr(for_setup, "llama_has_cuda", lambda: True)
-    monkeypatch.setattr(doctor_stack, "find_nvcc", lambda: nvcc)
+    monkeypatch.setattr(doctor_machine, "find_nvcc", lambda: nvcc)
     monkeypatch.setattr(for_setup, "find_nvcc", lambda: nvcc)
     found = answer(["--set", "llm.gpu_layers=-1"], HERE)
     states = {finding["name"]: finding["state"] for finding in found["findings"]}

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from app.cli.command_line import cli
 from app.doctor import profile_fit
 from app.doctor.profile_fit import BEST_FIRST, Machine, advice, judge, this_machine
-from app.doctor.proposal import answer, best_profile, reachable, urls_of
+from app.doctor.profile_offer import answer, best_profile, reachable, urls_of
 from app.models.catalogue import Catalogue
 from app.models.engine_memory import Demand, demand
 from app.models.gpu import Gpu, Gpus, cuda_order
@@ -327,12 +327,12 @@ def environ(home: Path, **more: str) -> dict[str, str]:
 
 def test_the_answer_names_machine_hosts_and_the_file_to_write(tmp_path: Path) -> None:
     found = answer(environ(tmp_path), LAPTOP, lambda url: True)
-    assert found["profile"] == "cpu-plus"
-    assert found["machine"] == "8 cores, 16 GB"
-    assert found["hosts"] == "download.moonshine.ai and huggingface.co"
-    assert found["file"] == str(tmp_path / ".config" / "reachy-voice" / "settings.yaml")
-    assert found["summary"].startswith("A better assistant")
-    json.dumps(found)
+    assert found is not None
+    assert found.profile == "cpu-plus"
+    assert found.machine == "8 cores, 16 GB"
+    assert found.hosts == "download.moonshine.ai and huggingface.co"
+    assert found.file == str(tmp_path / ".config" / "reachy-voice" / "settings.yaml")
+    assert found.summary.startswith("A better assistant")
 
 
 def _own_file(home: Path) -> dict[str, str]:
@@ -355,7 +355,7 @@ def _own_file(home: Path) -> dict[str, str]:
 def test_nothing_is_proposed_after_a_choice_or_offline(
     tmp_path: Path, given: Callable[[Path], dict[str, str]]
 ) -> None:
-    assert answer(given(tmp_path), LAPTOP, lambda url: pytest.fail("asked the network")) == {}
+    assert answer(given(tmp_path), LAPTOP, lambda url: pytest.fail("asked the network")) is None
 
 
 # --- the owner's settings ----------------------------------------------------------------------

@@ -52,7 +52,7 @@ class Checkout:
         (directory / "told.json").write_text(json.dumps(told))
         self.program(
             "python",
-            f'[ "$*" = "-I -m app.doctor.proposal" ] && exec cat {directory}/told.json\n'
+            f'[ "$*" = "-I -m app.doctor.profile_offer" ] && exec cat {directory}/told.json\n'
             '[ "$1" = -I ] && shift\n'
             f'PYTHONPATH={ROOT} exec {sys.executable} "$@"',
         )

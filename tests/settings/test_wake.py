@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.doctor.choices import language_warnings
-from app.doctor.needs import needs_of
+from app.doctor.engine_needs import needs_of
 from app.models.catalogue import Catalogue
 from app.models.gpu import Gpus
 from app.settings.load import load_settings

@@ -1,6 +1,6 @@
 """The profile to propose at a first start without settings, in JSON for ``script/setup.py``::
 
-python -m app.doctor.proposal     # {}: nothing better than the default
+python -m app.doctor.profile_offer     # {}: nothing better than the default
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
 from urllib.parse import urlsplit
 
 from app.doctor.profile_fit import Machine, Verdict, judge, profile_summary, this_machine
 from app.models.pull import OFFLINE_VARIABLE, is_on
 from app.setup.place import owners_file
+from app.setup.proposal import Proposal
 from pipeline.errors import ReachyVoiceError
 
 EMBEDDED = "cpu"
@@ -80,35 +82,35 @@ def answer(
     environ: Mapping[str, str] = os.environ,
     machine: Machine | None = None,
     answers: Reaches | None = None,
-) -> dict[str, str]:
-    """The proposal; empty if there is none, or the owner has settings already."""
+) -> Proposal | None:
+    """``None`` if there is none, or the owner has settings already."""
     own = owners_file(environ)
     offline = is_on(environ.get(OFFLINE_VARIABLE)) or is_on(environ.get("HF_HUB_OFFLINE"))
     if own is None or own.exists() or offline:
-        return {}
+        return None
     machine = machine or this_machine(environ=environ)
     verdicts = judge(machine)
     urls = urls_of(verdicts)
     verdict = best_profile(verdicts, reachable(urls, answers) if urls else ())
     if verdict is None:
-        return {}
+        return None
     gpu = f", {machine.gpus.first.name}" if machine.gpus.first else ""
     hosts = sorted({urlsplit(url).hostname or "" for url in verdict.urls})
-    return {
-        "profile": verdict.name,
-        "summary": profile_summary(verdict.name),
-        "machine": f"{machine.cores} cores, {machine.memory_mb / 1000:.0f} GB{gpu}",
-        "hosts": " and ".join(hosts),
-        "file": str(own),
-    }
+    return Proposal(
+        verdict.name,
+        profile_summary(verdict.name),
+        f"{machine.cores} cores, {machine.memory_mb / 1000:.0f} GB{gpu}",
+        " and ".join(hosts),
+        str(own),
+    )
 
 
 def main() -> int:
     try:
-        data = answer()
+        found = answer()
     except ReachyVoiceError:
-        data = {}  # the start itself will report it
-    sys.stdout.write(json.dumps(data))
+        found = None  # the start itself will report it
+    sys.stdout.write(json.dumps(asdict(found) if found else {}))
     return 0
 
 

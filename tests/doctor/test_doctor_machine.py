@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from app.doctor import checks as doctor
-from app.doctor import stack as doctor_stack
-from app.doctor.memory import check_gpu_memory
-from app.doctor.needs import EngineNeeds, needs_of
+from app.doctor import installed
+from app.doctor import machine as doctor_machine
+from app.doctor.engine_needs import EngineNeeds, needs_of
+from app.doctor.machine import check_gpu_memory
 from app.models.engine_memory import GpuLoad
 from app.models.gpu import Gpu, Gpus, parse_gpus
 from app.settings.load import load_settings
@@ -46,7 +47,7 @@ def only(checks: list[Check], name: str) -> Check:
 
 class TestGpu:
     def test_fit(self) -> None:
-        checks = list(doctor_stack.check_gpu(NEEDS, machine(RTX_4090)))
+        checks = list(doctor_machine.check_gpu(NEEDS, machine(RTX_4090)))
         assert [check.state for check in checks] == ["ok", "ok"]
         assert "driver 580.65.06" in checks[0].detail
         assert "compute capability 8.9" in checks[0].detail
@@ -60,7 +61,7 @@ class TestGpu:
         ],
     )
     def test_unfit(self, gpus: Gpus, detail: str, fix: str) -> None:
-        check = only(list(doctor_stack.check_gpu(NEEDS, gpus)), "GPU")
+        check = only(list(doctor_machine.check_gpu(NEEDS, gpus)), "GPU")
         assert check.state == "fail"
         assert detail in check.detail
         assert fix in check.fix
@@ -69,16 +70,16 @@ class TestGpu:
         (old,) = parse_gpus(OLD_DRIVER)
         loads = (GpuLoad(0, old, 3_000),)
         needs = EngineNeeds(llama="cuda", gpu_engines=("llama-cpp",), gpu_loads=loads, memory_mb=60)
-        (check, _) = doctor_stack.check_gpu(needs, Gpus((old,)))
+        (check, _) = doctor_machine.check_gpu(needs, Gpus((old,)))
         assert check.state == "ok"
 
     def test_engines_that_need_no_gpu_are_only_slow(self) -> None:
-        (check,) = doctor_stack.check_gpu(on_cpu("parakeet"), Gpus())
+        (check,) = doctor_machine.check_gpu(on_cpu("parakeet"), Gpus())
         assert check.state == "warn"
         assert "parakeet" in check.detail
 
     def test_an_engine_too_slow_on_the_cpu_fails(self) -> None:
-        (check,) = doctor_stack.check_gpu(on_cpu("qwen3-tts"), Gpus(), "script/serve --config x")
+        (check,) = doctor_machine.check_gpu(on_cpu("qwen3-tts"), Gpus(), "script/serve --config x")
         assert check.state == "fail"
         assert "slower than speech" in check.detail
         assert "script/serve --config x --torch cpu" in check.fix
@@ -87,14 +88,14 @@ class TestGpu:
         needs = EngineNeeds(
             stack="workstation", torch="cpu", kept_on_cpu=("qwen3-tts",), memory_mb=60
         )
-        check = only(doctor_stack.check_machine(needs, machine(RTX_4090)), "GPU")
+        check = only(doctor_machine.check_machine(needs, machine(RTX_4090)), "GPU")
         assert check.state == "warn"
         assert "slower than speech" in check.detail
 
     def test_cuda_without_a_driver_is_refused(self) -> None:
         """CMAKE_CUDA_ARCHITECTURES=native needs a GPU; torch for CUDA is 2.7 GB."""
         needs = replace(NEEDS, gpu_engines=("parakeet", "llama-cpp"))
-        check = only(doctor_stack.check_machine(needs, Gpus()), "GPU")
+        check = only(doctor_machine.check_machine(needs, Gpus()), "GPU")
         assert check.state == "fail"
         assert "omit --torch cuda" in check.fix
 
@@ -104,7 +105,7 @@ class TestGpu:
         def on_a_mac(*overrides: str) -> list[Check]:
             settings = load_settings("apple", overrides, environ).settings
             found = needs_of(settings, Gpus(), "auto", environ, "darwin")
-            return [c for c in doctor_stack.check_machine(found, Gpus()) if c.name == "GPU"]
+            return [c for c in doctor_machine.check_machine(found, Gpus()) if c.name == "GPU"]
 
         assert on_a_mac() == [], "llama.cpp takes Apple's by itself"
         (late,) = on_a_mac("stt.engine=parakeet", "stt.weights=parakeet-tdt-0.6b-v3")
@@ -118,18 +119,15 @@ class TestGpu:
         old, new = Gpu("V100", 17_000, "580", (7, 0)), Gpu("RTX 4090", 25_757, "580", (8, 9))
         loads = (GpuLoad(0, new, 8_000), GpuLoad(1, old, 7_000))
         gpus = Gpus((new, old))
-        states = [
-            (check.name, check.state)
-            for check in doctor_stack.check_gpu(replace(NEEDS, gpu_loads=loads), gpus)
-        ]
-        assert states == [
+        checks = doctor_machine.check_gpu(replace(NEEDS, gpu_loads=loads), gpus)
+        assert [(check.name, check.state) for check in checks] == [
             ("GPU", "ok"),
             ("GPU", "fail"),
             ("GPU memory", "ok"),
             ("GPU memory", "ok"),
         ]
         only_new = replace(NEEDS, gpu_loads=loads[:1])
-        assert {check.state for check in doctor_stack.check_gpu(only_new, gpus)} == {"ok"}
+        assert {check.state for check in doctor_machine.check_gpu(only_new, gpus)} == {"ok"}
 
     def test_memory_of_several(self) -> None:
         card = Gpu("RTX 3060", 12_884, "580.65.06", (8, 6))
@@ -182,30 +180,30 @@ class TestCompiler:
     def test_nvcc_must_support_the_gpu(
         self, gpu: Gpu, nvcc: str | None, found: tuple[int, ...], told: str
     ) -> None:
-        (check,) = doctor_stack.check_nvcc([gpu], nvcc, False, lambda path: found)
+        (check,) = doctor_machine.check_nvcc([gpu], nvcc, False, lambda path: found)
         assert check.state == ("fail" if told else "ok")
         assert told in check.detail
         assert ("cuda-toolkit-13-0" in check.fix) == bool(told)
 
     def test_nvcc_is_not_needed_after_the_build(self) -> None:
-        (check,) = doctor_stack.check_nvcc([self.GPU], None, True)
+        (check,) = doctor_machine.check_nvcc([self.GPU], None, True)
         assert check.state == "ok"
 
 
 class TestMachine:
     def test_the_base_needs_no_stack(self) -> None:
         base = EngineNeeds(memory_mb=60)
-        (check,) = doctor_stack.check_machine(base, machine(OLD_DRIVER))
+        (check,) = doctor_machine.check_machine(base, machine(OLD_DRIVER))
         assert check.name == "memory"
 
     def test_everything_is_checked(self) -> None:
-        names = [check.name for check in doctor_stack.check_machine(NEEDS, machine(RTX_4090))]
+        names = [check.name for check in doctor_machine.check_machine(NEEDS, machine(RTX_4090))]
         assert names[:3] == ["GPU", "GPU memory", "CUDA compiler"]
         assert "Python for torch" in names
 
     def test_main_memory_is_checked(self) -> None:
         needs = replace(NEEDS, memory_mb=10**9)
-        check = only(doctor_stack.check_machine(needs, machine(RTX_4090)), "memory")
+        check = only(doctor_machine.check_machine(needs, machine(RTX_4090)), "memory")
         assert check.state == "fail"
 
     @pytest.mark.parametrize(
@@ -213,7 +211,7 @@ class TestMachine:
         [((3, 10), "fail"), ((3, 11), "ok"), ((3, 13), "ok"), ((3, 14), "fail")],
     )
     def test_python(self, version: tuple[int, int], state: str) -> None:
-        check = doctor_stack.check_python(version)
+        check = doctor_machine.check_python(version)
         assert check.state == state
         assert ("python3.13 -m venv" in check.fix) == (state == "fail")
 
@@ -221,13 +219,13 @@ class TestMachine:
         ("version", "state"), [("2.36", "ok"), ("2.34", "ok"), ("2.31", "fail"), ("2.4", "fail")]
     )
     def test_glibc(self, version: str, state: str) -> None:
-        (check,) = doctor_stack.check_glibc("glibc", version, "linux")
+        (check,) = doctor_machine.check_glibc("glibc", version, "linux")
         assert check.state == state
 
     def test_musl_and_mac(self) -> None:
-        (check,) = doctor_stack.check_glibc("", "", "linux")
+        (check,) = doctor_machine.check_glibc("", "", "linux")
         assert check.state == "fail"
-        assert list(doctor_stack.check_glibc("", "", "darwin")) == []
+        assert list(doctor_machine.check_glibc("", "", "darwin")) == []
 
 
 class TestInstalled:
@@ -249,55 +247,55 @@ class TestInstalled:
         self, torch: str, cuda: str, torchaudio: str | None, needed: str, state: str
     ) -> None:
         needs = NEEDS if needed == "cuda" else on_cpu()
-        (check,) = doctor_stack.check_torch(needs, cuda, torch, torchaudio, "script/serve")
+        (check,) = installed.check_torch(needs, cuda, torch, torchaudio, "script/serve")
         assert check.state == state
         assert (f"script/serve --torch {needed}" in check.fix) == (state == "fail")
 
     def test_an_unreadable_torch_is_ignored(self) -> None:
-        assert list(doctor_stack.check_torch(NEEDS, None, "2.13.0", "2.11.0", "")) == []
+        assert list(installed.check_torch(NEEDS, None, "2.13.0", "2.11.0", "")) == []
 
     def test_other_versions_than_the_locked_ones(self, tmp_path: Path) -> None:
         (tmp_path / "requirements-workstation.lock").write_text(
             "a==1 \\\n    --hash=sha256:00\nb==1 ; python_full_version < '3.12' \\\nb==2\nc==3\n"
         )
         here = {"a": "1", "b": "2", "c": "4"}
-        (check,) = doctor_stack.check_locked("workstation", tmp_path, here.get)
+        (check,) = installed.check_locked("workstation", tmp_path, here.get)
         assert check.state == "warn"
         assert check.detail == "not as locked: c 4 for 3"
         assert "requirements-workstation.lock" in check.fix
-        assert list(doctor_stack.check_locked("workstation", tmp_path, {"a": "1"}.get)) == []
-        assert list(doctor_stack.check_locked("workstation", tmp_path / "none")) == []
+        assert list(installed.check_locked("workstation", tmp_path, {"a": "1"}.get)) == []
+        assert list(installed.check_locked("workstation", tmp_path / "none")) == []
 
     def test_the_cuda_version_is_read_from_torchs_files(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(doctor_stack, "_directory_of", lambda name: tmp_path)
-        assert doctor_stack.torch_cuda() is None
+        monkeypatch.setattr(installed, "_directory_of", lambda name: tmp_path)
+        assert installed.torch_cuda() is None
         (tmp_path / "version.py").write_text("__version__ = '2'\ncuda: Optional[str] = '13.0'\n")
-        assert doctor_stack.torch_cuda() == "13.0"
+        assert installed.torch_cuda() == "13.0"
         (tmp_path / "version.py").write_text("cuda: Optional[str] = None\nhip = '6'\n")
-        assert doctor_stack.torch_cuda() == ""
+        assert installed.torch_cuda() == ""
 
     def test_llamas_libraries_show_its_build(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "lib").mkdir()
         (tmp_path / "lib" / "libggml-cpu.so").touch()
-        monkeypatch.setattr(doctor_stack, "_directory_of", lambda name: tmp_path)
+        monkeypatch.setattr(installed, "_directory_of", lambda name: tmp_path)
         monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.3.36")
-        (check,) = doctor_stack.check_llama(NEEDS, "script/serve")
+        (check,) = installed.check_llama(NEEDS, "script/serve")
         assert check.state == "fail"
         assert "script/serve" in check.fix
         (tmp_path / "lib" / "libggml-cuda.so").touch()
-        assert list(doctor_stack.check_llama(NEEDS, "script/serve")) == []
+        assert list(installed.check_llama(NEEDS, "script/serve")) == []
 
 
 def test_the_doctor_works_without_the_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "find_gpus", lambda: machine(OLD_DRIVER))
-    monkeypatch.setattr(doctor_stack, "find_nvcc", lambda: None)
-    monkeypatch.setattr(doctor_stack, "llama_has_cuda", lambda: False)
+    monkeypatch.setattr(doctor_machine, "find_nvcc", lambda: None)
+    monkeypatch.setattr(doctor_machine, "llama_has_cuda", lambda: False)
     own = tmp_path / "mine.yaml"
     own.write_text("stt: {engine: parakeet}\ntts: {engine: qwen3-tts}\nllm: {gpu_layers: -1}\n")
     environ = {"XDG_CACHE_HOME": str(tmp_path), "REACHY_VOICE__SERVER__PORT": "0"}
@@ -309,5 +307,5 @@ def test_the_doctor_works_without_the_stack(
 
 
 def test_the_suggested_command_installs_the_chosen_engines() -> None:
-    setup = doctor_stack.setup_command("my own.yaml", ["a=b c"])
+    setup = installed.setup_command("my own.yaml", ["a=b c"])
     assert setup == "reachy-voice setup --config 'my own.yaml' --set 'a=b c'"

@@ -72,11 +72,12 @@ def needs_of(
     wanting = [e for e in engines if e.wants_gpu and (torch != "cpu" or e.on_gpu)]
     on_cpu = [e for e in engines if e.in_torch and e not in wanting]
     extras = {engine.spec.extra for engine in engines} | set(_other_extras(settings))
+    on_gpu = any(e.spec.name == "llama-cpp" for e in wanting)
     cuda, server = gpu == "nvidia", settings.server
     return EngineNeeds(
         stack=stack,
         torch="" if not stack else _torch(torch, cuda, engines),
-        llama=_llama(local, on_gpu=cuda and any(e.spec.name == "llama-cpp" for e in wanting)),
+        llama="" if not local else "cuda" if cuda and on_gpu else "cpu",
         pictures=any(each.mmproj for each in local),
         gpu_engines=tuple(e.spec.name for e in wanting if gpu != "apple" or not e.on_gpu),
         kept_on_cpu=tuple(e.spec.name for e in on_cpu),
@@ -108,12 +109,6 @@ def gpu_here(gpus: Gpus, torch: TorchChoice, system: str) -> GpuKind | None:
     if torch == "cpu":
         return None
     return "nvidia" if torch == "cuda" or gpus.found or gpus.problem else None
-
-
-def _llama(local: Sequence[LlamaCppOptions], *, on_gpu: bool) -> Build:
-    if not local:
-        return ""
-    return "cuda" if on_gpu else "cpu"
 
 
 def _torch(choice: TorchChoice, cuda: bool, engines: Sequence[EngineMemory]) -> Build:

@@ -1,22 +1,21 @@
-"""Can this machine run engines on a GPU, and do the installed packages fit together?
+"""Can this machine run the engines: GPU, CUDA, Python, C library, memory?
 
-``check_machine`` needs only the base, because setup runs it before it downloads anything else.
+It needs only the base, because setup runs ``check_machine`` before it downloads anything else.
 """
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import platform
-import re
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 
-from app.doctor.memory import check_gpu_memory, check_memory, memory_mb
-from app.doctor.needs import GPU_FOR_REAL_TIME, EngineNeeds
+import psutil
+
+from app.doctor.engine_needs import GPU_FOR_REAL_TIME, EngineNeeds
+from app.doctor.installed import SETUP, llama_has_cuda
+from app.models.engine_memory import GpuLoad
 from app.models.gpu import (
+    GPU_SHARE,
     LEAST_CAPABILITY,
     LEAST_DRIVER,
     Gpu,
@@ -26,9 +25,8 @@ from app.models.gpu import (
     nvcc_version,
     version,
 )
-from app.settings.load import config_dir
 from app.setup.finding import Check
-from app.setup.stack import CUDA, TORCHAUDIO_STUB, locked_versions
+from app.setup.stack import CUDA
 
 NVCC_FOR: Mapping[tuple[int, ...], tuple[int, ...]] = {
     (7, 5): (10, 0),
@@ -55,8 +53,8 @@ PYTHONS = ((3, 11), (3, 13))
 """First and last version that every package of the stack has a wheel for."""
 STACK_GLIBC = (2, 34)
 """From the tag of moonshine-voice's Linux wheels, manylinux_2_34; the others need less."""
-SETUP = "reachy-voice setup"
 NO_CPU = "is slower than speech on a CPU"
+SMALLER = "Choose a profile for a smaller GPU, or smaller models: reachy-voice models list"
 
 
 def check_machine(needs: EngineNeeds, gpus: Gpus, setup: str = SETUP) -> list[Check]:
@@ -77,7 +75,9 @@ def check_machine(needs: EngineNeeds, gpus: Gpus, setup: str = SETUP) -> list[Ch
         checks += check_nvcc(gpus.found, find_nvcc(), llama_has_cuda())
     if needs.stack:
         checks += [check_python(sys.version_info[:2]), *check_glibc(*platform.libc_ver())]
-    return [*checks, check_memory(needs.memory_mb, *memory_mb())]
+    memory = psutil.virtual_memory()
+    total_mb, available_mb = memory.total // 10**6, memory.available // 10**6
+    return [*checks, check_memory(needs.memory_mb, total_mb, available_mb)]
 
 
 def check_gpu(needs: EngineNeeds, gpus: Gpus, setup: str = SETUP) -> Iterator[Check]:
@@ -214,108 +214,40 @@ def check_glibc(name: str, numbers: str, system: str = sys.platform) -> Iterator
     yield Check("C library", "fail", detail, "Use Debian 12, Ubuntu 22.04 or newer")
 
 
-# --- what is installed -------------------------------------------------------------------------
+# --- memory ------------------------------------------------------------------------------------
 
 
-def setup_command(config: str | None, overrides: Sequence[str]) -> str:
-    """The command that installs everything the settings need."""
-    settings = ["--config", config] if config else []
-    for override in overrides:
-        settings += ["--set", override]
-    return shlex.join([*SETUP.split(), *settings])
+def check_memory(needed_mb: int, total_mb: int, available_mb: int) -> Check:
+    """``available_mb``: memory that programs can still take without swapping."""
+    detail = f"{available_mb:,} of {total_mb:,} MB available, about {needed_mb:,} MB needed"
+    if total_mb < needed_mb:
+        return Check("memory", "fail", detail, "Choose smaller models: reachy-voice models list")
+    if available_mb < needed_mb:
+        return Check("memory", "warn", detail, "Close other programs, or choose smaller models")
+    return Check("memory", "ok", detail)
 
 
-def check_installed(needs: EngineNeeds, setup: str) -> list[Check]:
-    """Do the installed packages fit together? Other checks report missing ones. ``setup``: the
-    command that installs them."""
-    checks = list(check_llama(needs, setup))
-    if needs.stack and (torch := installed_version("torch")):
-        checks += check_torch(needs, torch_cuda(), torch, installed_version("torchaudio"), setup)
-        checks += check_locked(needs.stack)
-    return checks
+def check_gpu_memory(loads: Sequence[GpuLoad], here: int) -> Iterator[Check]:
+    """``here``: the number of GPUs. A GPU that shares main memory counts there instead
+    (``EngineNeeds.memory_mb``)."""
+    for load in loads:
+        if load.gpu is None:
+            fix = f"Name one from cuda:0 to cuda:{here - 1}, or use auto"
+            detail = f"an engine's device is cuda:{load.number}, but only {here} GPUs are visible"
+            yield Check("GPU memory", "fail", detail, fix)
+        elif load.memory_mb:
+            yield _gpu_memory(load, f"{load.gpu.name}: " if here > 1 else "")
 
 
-def check_llama(needs: EngineNeeds, setup: str) -> Iterator[Check]:
-    if needs.llama == "cuda" and installed_version("llama-cpp-python") and not llama_has_cuda():
-        detail = "built for the CPU only, but llm.gpu_layers wants the GPU"
-        yield Check("llama.cpp", "fail", detail, f"Run: {setup}, which builds it with CUDA")
-
-
-def check_torch(
-    needs: EngineNeeds, cuda: str | None, torch: str, torchaudio: str | None, setup: str
-) -> Iterator[Check]:
-    """``cuda``: the version torch was built with; empty for a CPU build. torchaudio cannot be
-    imported beside a torch for another CUDA, and has no CPU build of its own."""
-    if cuda is None:
-        return
-    again = f"Run: rm .venv/.setup/torch-*; {setup} --torch {needs.torch}"
-    name = f"torch {torch}, torchaudio {torchaudio or 'absent'}"
-    if needs.torch == "cuda" and not cuda:
-        yield Check("torch", "fail", f"{name}: built for a CPU, but this machine has a GPU", again)
-    elif cuda and cuda != CUDA:
-        yield Check("torch", "fail", f"{name}: built for CUDA {cuda}, not {CUDA}", again)
-    elif not _fits(cuda, torchaudio or ""):
-        beside = f"a torch for CUDA {cuda}" if cuda else "a torch for CPUs"
-        detail = f"{name}: torchaudio cannot be imported beside {beside}"
-        yield Check("torch", "fail", detail, again)
-    else:
-        yield Check("torch", "ok", f"{name}, CUDA {cuda or 'none'}")
-
-
-def _fits(cuda: str, torchaudio: str) -> bool:
-    for_cpu = torchaudio.startswith(TORCHAUDIO_STUB) or "+cpu" in torchaudio
-    return bool(torchaudio) and for_cpu == (not cuda)
-
-
-def check_locked(
-    stack: str, root: Path | None = None, version_of: Callable[[str], str | None] | None = None
-) -> Iterator[Check]:
-    """Report installed versions that differ from the lock. Silent outside of a checkout."""
-    lock = (root or config_dir().parent) / f"requirements-{stack}.lock"
-    if not lock.is_file():
-        return
-    pins = locked_versions(lock)
-    here = {name: (version_of or installed_version)(name) for name in pins}
-    others = [
-        f"{n} {v} for {' or '.join(pins[n])}" for n, v in here.items() if v and v not in pins[n]
-    ]
-    if others:
-        more = f" and {len(others) - 4} more" if len(others) > 4 else ""
-        detail = f"not as locked: {', '.join(others[:4])}{more}"
-        pip = f"{shlex.quote(sys.executable)} -m pip"
-        fix = f"Run: {pip} install --no-deps --require-hashes -r {shlex.quote(str(lock))}"
-        yield Check("versions", "warn", detail, fix)
-
-
-def installed_version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def torch_cuda() -> str | None:
-    """``13.0``; empty for a CPU build; ``None`` if unknown. Imports nothing."""
-    directory = _directory_of("torch")
-    if directory is None or not (file := directory / "version.py").is_file():
-        return None
-    match = re.search(r"^cuda\b[^=\n]*= *(?:'([\d.]+)'|None)", file.read_text(), re.MULTILINE)
-    return (match[1] or "") if match else None
-
-
-def llama_has_cuda() -> bool:
-    """Whether our version of llama.cpp is installed and built for a GPU."""
-    lock = config_dir().parent / "script" / "llama-cpp.lock"
-    ours = locked_versions(lock) if lock.is_file() else {}
-    if installed_version("llama-cpp-python") not in ours.get(
-        "llama-cpp-python", [installed_version("llama-cpp-python")]
-    ):
-        return False
-    directory = _directory_of("llama_cpp")
-    return directory is not None and any("cuda" in path.name for path in directory.rglob("*.so*"))
-
-
-def _directory_of(package: str) -> Path | None:
-    spec = importlib.util.find_spec(package)
-    places = spec.submodule_search_locations if spec is not None else None
-    return Path(places[0]) if places else None
+def _gpu_memory(load: GpuLoad, whose: str) -> Check:
+    detail = f"{whose}{load.memory_mb:,} MB, about {load.needed_mb:,} MB needed"
+    if load.needed_mb > load.memory_mb:
+        return Check("GPU memory", "fail", detail, SMALLER)
+    if load.spread:
+        detail += " in all; llama.cpp spreads what the first cannot hold"
+        fix = "Move engines (stt.device: cuda:1, tts.device: cuda:1), or choose smaller models"
+        return Check("GPU memory", "warn", detail, fix)
+    if load.needed_mb > GPU_SHARE * load.memory_mb:
+        fix = "Close other programs that use the GPU (see nvidia-smi), or choose smaller models"
+        return Check("GPU memory", "warn", detail, fix)
+    return Check("GPU memory", "ok", detail)
