@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Coroutine
-from typing import Annotated, Any, TypeVar
+from collections.abc import Awaitable
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -62,7 +62,7 @@ def pair(
 
     settings = load_settings(config, overrides or ()).settings
     if find:
-        _show_robots(_run(robots_around(Times())))
+        _show_robots(asyncio.run(_until_stopped(robots_around(Times()))))
         return
     pairing = Pairing(
         robot,
@@ -72,25 +72,20 @@ def pair(
         settings.access.addresses,
         settings.trusts_loopback,
     )
-    _run(pairing.run())
+    asyncio.run(_until_stopped(pairing.run()))
     typer.echo("Say something to it.")
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Raises ``PairingInterrupt`` after a signal, once all changes are undone."""
-    return asyncio.run(_until_stopped(work))
-
-
-async def _until_stopped(work: Coroutine[Any, Any, T]) -> T:
-    """Only the first signal counts, because a second one would interrupt the undo."""
-    loop = asyncio.get_running_loop()
-    working = asyncio.ensure_future(work)
+async def _until_stopped(work: Awaitable[T]) -> T:
+    """Raises ``PairingInterrupt`` after a signal, once all changes are undone. Only the first one
+    counts, because a second would interrupt the undo."""
+    loop, working = asyncio.get_running_loop(), asyncio.ensure_future(work)
     came: list[int] = []
 
     def stop(number: int) -> None:
         if not came:
-            came.append(number)
             working.cancel()
+        came.append(number)
 
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # ignored under nohup

@@ -21,8 +21,6 @@ from app.pairing.steps import PairError, RobotAddress, plain
 _ID = "reachy-voice"
 _CONFIGURE = "backend.config"
 MAX_FRAME_BYTES = 2**20
-
-
 BY_HAND = "In the app: Settings -> Connection"
 
 
@@ -35,19 +33,13 @@ class AppSays:
     """What we need of the app's ``conversation.status``."""
 
     connected: bool
-    state: str = ""
-    """connecting, connected, disconnected, waiting_for_config or restart_required."""
     error: str = ""
     mode: str = ""
     host: str = ""
     port: int | None = None
     """``host`` and ``port``: the server that it uses in the mode ``local``."""
-    needs_restart: bool = False
-
-    @property
-    def waits_for_restart(self) -> bool:
-        """Whether its setting has no effect yet."""
-        return self.needs_restart or self.state == "restart_required"
+    waits_for_restart: bool = False
+    """Its setting has no effect yet."""
 
     def points_at(self, address: str, port: int) -> bool:
         return self.mode == "local" and self.host == address and self.port == port
@@ -77,26 +69,17 @@ def former(before: AppSays) -> dict[str, object] | None:
     return {"hf_mode": before.mode} if before.mode == "deployed" else None
 
 
-def _read_status(result: Mapping[str, Any]) -> AppSays:
-    """Raises ``ValueError``."""
-    connected = result.get("backend_connected")
+def read_status(result: Mapping[str, Any]) -> AppSays:
+    """Parse a status. Raises ``ValueError``."""
+    connected, port = result.get("backend_connected"), result.get("hf_direct_port")
     if not isinstance(connected, bool):
         raise ValueError("conversation.status has no backend_connected")
-    port = result.get("hf_direct_port")
-    return AppSays(
-        connected,
-        _text(result, "backend_connection_state"),
-        plain(_text(result, "backend_error")),
-        _text(result, "hf_connection_mode"),
-        _text(result, "hf_direct_host"),
-        port if isinstance(port, int) else None,
-        result.get("requires_restart") is True,
-    )
-
-
-def _text(result: Mapping[str, Any], key: str) -> str:
-    value = result.get(key)
-    return value if isinstance(value, str) else ""
+    keys = ("backend_error", "hf_connection_mode", "hf_direct_host", "backend_connection_state")
+    texts = [value if isinstance(value := result.get(key), str) else "" for key in keys]
+    error, mode, host, state = texts
+    restart = state == "restart_required" or result.get("requires_restart") is True
+    port = port if isinstance(port, int) else None
+    return AppSays(connected, plain(error), mode, host, port, restart)
 
 
 class _Connection(connect):
@@ -125,7 +108,7 @@ async def _call(
                 pass
         if method == _CONFIGURE and result.get("ok") is not True:
             raise ValueError(f"{method} did not say ok")
-        return _read_status(result)
+        return read_status(result)
     except TimeoutError:
         raise AppError(
             f"Nothing answers at {place}",

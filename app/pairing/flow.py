@@ -48,25 +48,26 @@ class Pairing:
     """If true, programs on this machine need no permission."""
     times: Times = field(default_factory=Times)
 
-    def __post_init__(self) -> None:
-        self._step: PairingStep = "robot"
-        self._undo = AsyncExitStack()
-        self._added = False
-        """Whether the robot was not allowed before."""
+    _step: PairingStep = field(init=False, default="robot")
+    _undo: AsyncExitStack = field(init=False, default_factory=AsyncExitStack)
 
     async def run(self) -> RobotAddress:
         """Pair, and return the robot. After an error (``ReachyVoiceError``) or a cancellation, all
         changes are undone."""
-        try:
-            return await self._pair()
-        except BaseException as error:
-            if isinstance(error, ReachyVoiceError):
+        async with self._undo as undo:  # all changes, even if one cannot be undone
+            try:
+                robot = await self._pair()
+            except ReachyVoiceError as error:
                 self._say("failed", error.what)
-            await self._undo.aclose()  # all changes, even if one cannot be undone
-            raise
+                raise
+            undo.pop_all()
+            return robot
 
     async def _pair(self) -> RobotAddress:
-        robot = await self._find()
+        if self.target is None:
+            robot = the_only(await robots_around(self.times))
+        else:
+            robot = await robot_at(self.target, self.times)
         self._say("ok", f"{robot.place}{', on this machine' if robot.here else ''}")
 
         self._step = "server"
@@ -94,11 +95,6 @@ class Pairing:
         self._say("ok", f"{robot.place} is connected to this server")
         return robot
 
-    async def _find(self) -> RobotAddress:
-        if self.target is None:
-            return the_only(await robots_around(self.times))
-        return await robot_at(self.target, self.times)
-
     async def _knocks(self, robot: RobotAddress) -> Knocks:
         """The robot's attempts to connect so far. Raises ``NoLocalServer``."""
         known = await callers(robot.ours, self.port, self.times.connect_s)
@@ -112,27 +108,20 @@ class Pairing:
             self._say("ok", "programs on this machine need no permission")
             return
         network = parse_network(str(address))
-        self._undo.push_async_callback(self._forbid, network)
-        await in_thread(lambda: self._add(network))
-        said = "may connect without a key" if self._added else "was allowed already"
-        self._say("ok", f"{address} {said}")
-
-    def _add(self, network: Network) -> None:
-        """Raises ``ConfigError``."""
-        is_new = False
+        said = "was allowed already"
 
         def edit(access: AccessList) -> AccessList:
-            nonlocal is_new
-            networks = [*access.networks(), *map(parse_network, self.in_settings)]
-            is_new = not is_in(network.network_address, networks)
-            return access.with_address(network, NOTE) if is_new else access
+            if is_in(address, [*access.networks(), *map(parse_network, self.in_settings)]):
+                return access
+            nonlocal said
+            said = "may connect without a key"
+            self._undo.push_async_callback(self._forbid, network)
+            return access.with_address(network, NOTE)
 
-        self.file.change(edit)
-        self._added = is_new
+        await in_thread(lambda: self.file.change(edit))
+        self._say("ok", f"{address} {said}")
 
     async def _forbid(self, network: Network) -> None:
-        if not self._added:
-            return
         self._step = "access"
         address = network.network_address
         try:

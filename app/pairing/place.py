@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import urlsplit
 
+from app.access.policy import is_loopback
 from app.pairing.steps import APP_PORT, RobotAddress, Times, WhichRobot, plain
 from app.server.discovery import ROBOTS, Service, addresses_of, find, source_address
 from hardware.daemon_url import DAEMON_PORT
@@ -46,13 +47,12 @@ def parse_place(text: str) -> tuple[str, int]:
 async def robot_at(text: str, times: Times) -> RobotAddress:
     """The robot with this name or address. Raises ``WhichRobot``."""
     host, app_port = parse_place(text)
-    name, addresses = host, await _addresses(host, times)
-    if not addresses:
+    service = await _service_of(host, times)
+    if not service.addresses:
         service = _the_one_called(host, await find(ROBOTS, times.browse_s))
-        name, addresses = service.name, service.addresses
-    robot, _ = await _reach(name, addresses, (app_port, DAEMON_PORT), times)
+    robot, _ = await _reach(service, times, app_port)
     if robot is None:
-        why = f"this machine has no route to {', '.join(addresses) or 'it'}"
+        why = f"this machine has no route to {', '.join(service.addresses) or 'it'}"
         raise WhichRobot(f"{plain(host, 80)} cannot be reached", why=why, fix=_HOW_TO_FIND)
     return robot
 
@@ -64,14 +64,12 @@ async def robots_around(times: Times) -> list[RobotAddress]:
         asyncio.gather(*(_service_of(name, times) for name in USUAL_NAMES)),
     )
     services = [*announced, *usual]
-    replies = await asyncio.gather(
-        *(_reach(one.name, one.addresses, (APP_PORT, one.port), times) for one in services)
-    )
+    replies = await asyncio.gather(*(_reach(one, times) for one in services))
     robots: dict[str, RobotAddress] = {}
     hosts = set()
-    for one, (robot, listens) in zip(services, replies, strict=True):
+    for one, (robot, answers) in zip(services, replies, strict=True):
         # A robot's default name may lead to another address of a robot found already.
-        if robot is not None and listens and not (one.name == one.host in hosts):
+        if robot is not None and answers and not (one.name == one.host in hosts):
             robots.setdefault(robot.address, robot)
             hosts.add(one.host)
     return list(robots.values())
@@ -113,23 +111,24 @@ def _is_called(one: Service, name: str) -> bool:
 
 
 async def _reach(
-    name: str, addresses: Sequence[str], ports: tuple[int, int], times: Times
+    one: Service, times: Times, app_port: int = APP_PORT
 ) -> tuple[RobotAddress | None, bool]:
     """The robot at the first address at which an app or a daemon listens, and ``True``; else at
     the first address to which there is a route."""
-    name = plain(name, 80)  # any host may have chosen this name, and we print it
+    name = plain(one.name, 80)  # any host may have chosen this name, and we print it
     robots = []
-    for address in addresses:
+    for address in one.addresses:
         ours = await asyncio.to_thread(source_address, address)
-        if ours == address:  # a local program may listen on loopback only
-            address = ours = address if ipaddress.ip_address(address).is_loopback else "127.0.0.1"
+        if ours == address and not is_loopback(address):
+            address = ours = "127.0.0.1"  # a local program may listen there only
         if ours is not None:
-            robots.append(RobotAddress(name, address, ours, ports[0]))
-    listening = await asyncio.gather(
-        *(listens(robot.address, port, times.connect_s) for robot in robots for port in ports)
+            robots.append(RobotAddress(name, address, ours, app_port))
+    asked = [(robot, port) for robot in robots for port in (app_port, one.port)]
+    answers = await asyncio.gather(
+        *(listens(robot.address, port, times.connect_s) for robot, port in asked)
     )
-    for number, robot in enumerate(robots):
-        if any(listening[2 * number : 2 * number + 2]):
+    for (robot, _), is_open in zip(asked, answers, strict=True):
+        if is_open:
             return robot, True
     return (robots[0] if robots else None), False
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.pairing.conversation_app import AppSays
+from app.pairing.conversation_app import AppSays, read_status
 from app.pairing.steps import RobotAddress
 from app.pairing.way_back import ConnectionEvidence, firewall_advice, why_not
 from app.server.callers import Knocks
@@ -14,7 +14,7 @@ from app.server.callers import Knocks
 pytestmark = pytest.mark.machine
 
 ROBOT = RobotAddress("kitchen", "192.168.1.7", "192.168.1.5")
-TOLD = AppSays(False, "connecting", "", "local", "192.168.1.5", 8765)
+TOLD = AppSays(False, "", "local", "192.168.1.5", 8765)
 CONNECTED = replace(TOLD, connected=True)
 FIREWALL = "Open the port"
 NOBODY, COME = Knocks(), Knocks(open=1, opened=1)
@@ -68,8 +68,7 @@ def refused(status: int) -> ConnectionEvidence:
         (seen(now=Knocks(refused=2), before=Knocks(refused=2)), CANNOT, "nothing arrived", ""),
         (seen(now=Knocks(opened=1)), ENDED, "", "console"),
         (seen(replace(TOLD, error="KeyError: x"), COME), ENDED, "the app says: KeyError: x", ""),
-        (seen(replace(TOLD, state="restart_required")), RESTART, "", IN_DASHBOARD),
-        (seen(replace(TOLD, needs_restart=True)), RESTART, "", IN_DASHBOARD),
+        (seen(replace(TOLD, waits_for_restart=True)), RESTART, "", IN_DASHBOARD),
         (seen(None), CANNOT, "the app stopped answering", FIREWALL),
         (seen(replace(TOLD, host="10.0.0.1")), CANNOT, "connection is now: local 10.0.0.1", ""),
         (seen(TOLD), CANNOT, "nothing arrived here from 192.168.1.7", f"{FIREWALL}. Else: Are"),
@@ -82,6 +81,14 @@ def test_why_it_did_not_arrive(evidence: ConnectionEvidence, what: str, why: str
     assert error.what == what
     assert why in error.why
     assert fix in error.fix
+
+
+@pytest.mark.parametrize(
+    "says", [{"backend_connection_state": "restart_required"}, {"requires_restart": True}]
+)
+def test_the_app_says_in_two_ways_that_it_waits_for_a_restart(says: dict[str, object]) -> None:
+    said = {"backend_connected": False, "backend_error": None, "hf_direct_port": "?", **says}
+    assert read_status(said) == AppSays(False, waits_for_restart=True)
 
 
 def test_the_apps_text_is_escaped_for_the_terminal() -> None:
