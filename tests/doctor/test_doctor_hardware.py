@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,6 @@ def look(
     thing: FakeXvf | ArrayError | None,
     asound: Path = Path("/nonexistent"),
     devices: tuple[str, str] | None = None,
-    mixer: str | None = MIXER,
 ) -> dict[str, Check]:
     """The findings by name. ``thing``: the device on USB, or the error that opening raises."""
     bus = FakeBus(*([thing] if isinstance(thing, FakeXvf) else []))
@@ -58,15 +58,8 @@ def look(
             raise thing
         return UsbArray(bus, bus.clock, bus.clock.pause)
 
-    checks = list(
-        check_hardware(
-            settings,
-            devices,
-            opener=opened,
-            asound=asound,
-            mixer=lambda _: mixer,
-        )
-    )
+    how: Any = {"opener": opened, "asound": asound, "mixer": lambda _: MIXER}
+    checks = list(check_hardware(settings, devices, **how))
     assert bus.open_handles == 0
     assert all(check.state != "fail" for check in checks)
     assert all(check.fix for check in checks if check.state != "ok")

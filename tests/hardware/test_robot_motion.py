@@ -99,8 +99,8 @@ def tone(seconds: float, level: float, rate: int = 24_000) -> np.ndarray:
     return (wave * level * 32767).astype(np.int16)
 
 
-def offsets(wobble: Wobble, until: float, step: float = 0.02) -> list[tuple[Pose, float]]:
-    return [wobble.offset(n * step) for n in range(round(until / step))]
+def offsets(wobble: Wobble, until: float) -> list[tuple[Pose, float]]:
+    return [wobble.offset(n / 50) for n in range(round(until * 50))]
 
 
 def test_it_moves_only_while_the_voice_is_heard() -> None:

@@ -149,10 +149,10 @@ def test_a_linear_array_hears_only_the_front_half(azimuth_deg: float, yaw_deg: f
     assert math.degrees(yaw_of(Direction(azimuth_deg, True))) == pytest.approx(yaw_deg)
 
 
-def looks(directions: Sequence[Direction], begin: float = 0.0, array_yaw: float = 0.0) -> Gaze:
+def looks(directions: Sequence[Direction], begin: float = 0.0) -> Gaze:
     gaze = Gaze()
     for n, direction in enumerate(directions):
-        gaze.heard(direction, begin + n / 10, array_yaw)
+        gaze.heard(direction, begin + n / 10, 0.0)
     return gaze
 
 

@@ -69,10 +69,10 @@ class World:
 
     # the results
 
-    def lag_ms(self, at: int, blocks: int = 20) -> float:
+    def lag_ms(self, at: int) -> float:
         """The echo's delay after ``played``, around block number ``at``."""
-        played = np.concatenate([b.reference for b in self.blocks[at : at + blocks]]).astype(float)
-        heard = np.concatenate([b.pcm for b in self.blocks[at - 5 : at + blocks + 10]])
+        played = np.concatenate([b.reference for b in self.blocks[at : at + 20]]).astype(float)
+        heard = np.concatenate([b.pcm for b in self.blocks[at - 5 : at + 30]])
         cross = np.correlate(heard.astype(float), played, "valid")
         return (int(np.argmax(cross)) - 5 * BLOCK_SAMPLES) / RATE * 1000
 

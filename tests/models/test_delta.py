@@ -235,8 +235,8 @@ def test_a_model_that_changes_while_it_is_read_gives_no_delta(
 Q4_K, Q8_0, F32, UNKNOWN = 12, 8, 0, 199
 
 
-def gguf(path: Path, seed: int = 0, **more: Any) -> Path:
-    draw = np.random.default_rng(seed)
+def gguf(path: Path, **more: Any) -> Path:
+    draw = np.random.default_rng(0)
     data = {"general.architecture": "llama", "tokens": ["a", "bc"] * 500, "x.y": 1.5, **more}
     return tiny_gguf.write(
         path,

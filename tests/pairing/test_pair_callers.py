@@ -38,9 +38,9 @@ def knock(here: Scene) -> connect:
     return connect(url, local_addr=(ADDRESS, 0), proxy=None)
 
 
-async def known(here: Scene, address: str = ADDRESS) -> Knocks:
+async def known(here: Scene) -> Knocks:
     callers = await own_server.callers("127.0.0.1", here.port, 5)
-    return callers.get(address, Knocks())
+    return callers.get(ADDRESS, Knocks())
 
 
 async def opened(socket: ClientConnection) -> None:

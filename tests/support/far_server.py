@@ -103,8 +103,6 @@ class FarServer:
     models: Sequence[str] = ("qwen3",)
     aliases: Sequence[str] = ()
     """Models that it knows but does not list."""
-    any_model: bool = False
-    """Whether it also accepts any other name; llama-server and koboldcpp do."""
     shows_tools: bool = True
     """Whether llama-server's chat template supports tools."""
     loaded: Sequence[str] = ()
@@ -118,8 +116,6 @@ class FarServer:
     first_s: float = 0.0
     per_token_s: float = 0.0
     loading: bool = False
-    closes: bool = False
-    """Whether each connection serves only one request."""
     forgets: bool = False
     """Whether it records nothing, for long measurements."""
     moods: dict[str, list[Mood]] = field(default_factory=dict)
@@ -182,7 +178,6 @@ class FarServer:
     async def _pieces(self, path: str, mood: Mood, send: Send) -> None:
         headers = [(b"content-type", mood.kind.encode())]
         headers += [(key.encode(), value.encode()) for key, value in mood.headers]
-        headers += [(b"connection", b"close")] if self.closes else []
         begun, now = False, asyncio.get_running_loop().time
         due = now()
         for piece in mood.body or [b""]:
@@ -254,7 +249,7 @@ class FarServer:
 
     def _knows(self, model: str | None) -> bool:
         listed = [*self.models, *(id.removesuffix(":latest") for id in self.models)]
-        any_model = self.any_model or self.kind in ("llama-server", "koboldcpp")
+        any_model = self.kind in ("llama-server", "koboldcpp")
         return any_model or model in (None, *listed, *self.aliases)
 
     def _models(self) -> list[Any]:

@@ -105,10 +105,8 @@ def types(sent: list[dict[str, Any]]) -> list[str]:
 USAGE = Usage(prompt=100, cached=80, evaluated=20, generated=7)
 
 
-def message(
-    *parts: TextPart | AudioPart, role: Any = "assistant", status: Any = "completed"
-) -> MessageItem:
-    return MessageItem("item_a", role, parts, status)
+def message(*parts: TextPart | AudioPart, status: Any = "completed") -> MessageItem:
+    return MessageItem("item_a", "assistant", parts, status)
 
 
 def started(modality: commands.Modality = "audio", **changes: Any) -> events.ReplyStarted:

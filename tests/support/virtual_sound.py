@@ -35,6 +35,7 @@ RATE = 48_000
 _PROGRAMS = ("pulseaudio", "pactl", "pacat", "parec")
 _PLUGIN = "libasound_module_pcm_pulse.so"
 _AWAKE_S = 2.2
+_PATIENCE_S = 10.0
 
 
 def _missing() -> str | None:
@@ -281,10 +282,10 @@ def lag_of(wanted: Pcm, heard: Pcm) -> tuple[int, float]:
     return at, float(score[at])
 
 
-def _until(true: Callable[[], bool], what: str, patience_s: float = 10.0) -> None:
+def _until(true: Callable[[], bool], what: str) -> None:
     """Poll a program that sends no events."""
-    end = time.monotonic() + patience_s
+    end = time.monotonic() + _PATIENCE_S
     while not true():
         if time.monotonic() > end:
-            raise TimeoutError(f"{what} took more than {patience_s:g} s")
+            raise TimeoutError(f"{what} took more than {_PATIENCE_S:g} s")
         time.sleep(0.02)
