@@ -28,11 +28,9 @@ from app.settings.load import load_settings
 from app.setup import steps
 from app.setup.finding import Check
 from app.setup.needs import Needs, unfit
-from app.setup.place import Place
 from app.setup.stack import locked_versions
 from pipeline.engines.registry import Kind, engine_spec
-from tests.script.test_setup_stack import CUDA, called, do
-from tests.script.test_setup_stack import place as place
+from tests.support.checkout import CUDA, called, do, place_in
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.machine
@@ -229,8 +227,9 @@ def test_setup_reads_the_answer() -> None:
 
 @pytest.mark.parametrize("nvcc", [None, "/bin/false"], ids=["gone", "broken"])
 def test_a_cuda_llama_is_kept_without_an_nvcc(
-    place: Place, monkeypatch: pytest.MonkeyPatch, nvcc: str | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nvcc: str | None
 ) -> None:
+    place = place_in(tmp_path)
     monkeypatch.setattr(doctor_machine, "llama_has_cuda", lambda: True)
     monkeypatch.setattr(for_setup, "llama_has_cuda", lambda: True)
     monkeypatch.setattr(doctor_machine, "find_nvcc", lambda: nvcc)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from test_steps import checks, debian
 
 from app.setup import computer, flow, llama, steps
 from app.setup.place import Place, digest
+from tests.support.checkout import program
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.machine
@@ -23,19 +23,6 @@ processor : 1
 flags\t\t: fpu
 """
 ARM = "processor : 0\nFeatures\t: fp asimd asimddp sve\n"
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    """A checkout with only the lock files."""
-    root = tmp_path / "checkout"
-    (root / "script").mkdir(parents=True)
-    for name in ("llama-cpp.lock", "llama-cpp-build.lock", "bootstrap.lock"):
-        shutil.copy(ROOT / "script" / name, root / "script")
-    shutil.copy(ROOT / "script" / "sizes.json", root / "script")
-    for name in ("requirements.lock", "requirements-dev.lock", "pyproject.toml"):
-        shutil.copy(ROOT / name, root)
-    return Place(root, tmp_path / "cache", sys.executable)
 
 
 class TestStamps:
@@ -69,7 +56,7 @@ class TestStamps:
         for step in todo:
             place.stamps.write(step.name, step.inputs())
         flow.set_up(place, todo)
-        assert not place.build.exists()
+        assert not (place.build / "setup.lock").exists()
 
 
 class TestWheelKey:
@@ -110,12 +97,6 @@ class TestDebianPackages:
         assert "the voice (no-such)" in told
         assert "apt-get install no-such" in told
         assert debian.provide({}, [here]) == []
-
-
-def program(path: Path, shell: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{shell}\n")
-    path.chmod(0o755)
 
 
 class TestInstallingDebianPackages:

@@ -15,7 +15,7 @@ from app.setup import failures, flow, plan
 from app.setup.options import require_config
 from app.setup.place import Place
 from app.setup.plan import Fetch
-from tests.script.test_setup_proposal import copied
+from tests.support.checkout import copied, program
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.machine
@@ -45,14 +45,13 @@ class Bare:
     """A checkout where nothing is set up, on a machine without compiler and driver."""
 
     def __init__(self, directory: Path) -> None:
-        self.root = copied(directory)
+        self.root = copied(directory, "config", "app")
         programs = directory / "programs"
         programs.mkdir()
         for name in ("bash", "cat", "dirname", "readlink"):
             (programs / name).symlink_to(shutil.which(name) or "")
         self.python = programs / "python3"
-        self.python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-        self.python.chmod(0o755)
+        program(self.python, f'exec {sys.executable} "$@"')
         self.env = {"PATH": str(programs), "HOME": str(directory)}
 
     def start(self, command: str, *arguments: str) -> subprocess.Popen[str]:

@@ -14,8 +14,7 @@ from app.setup import flow, steps
 from app.setup.commands import Log
 from app.setup.owner_packages import OwnerPackages
 from app.setup.place import Place, digest
-from tests.script.test_setup_stack import answer_pip, called
-from tests.script.test_setup_stack import place as place
+from tests.support.checkout import answer_pip, called, program
 
 pytestmark = pytest.mark.machine
 
@@ -59,8 +58,7 @@ REQUIREMENTS = [
 def base(place: Place) -> Place:
     """A base whose Python records how it is called."""
     python = place.root / "base-python"
-    python.write_text(f'#!/bin/sh\necho "$*" >> {place.root}/made\n')
-    python.chmod(0o755)
+    program(python, f'echo "$*" >> {place.root}/made')
     return Place(place.root, place.cache, str(python))
 
 

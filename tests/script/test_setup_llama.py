@@ -13,8 +13,7 @@ from test_steps.llama_server import llama_server
 from app.setup import computer, llama, steps
 from app.setup.needs import Cuda
 from app.setup.place import Place
-from tests.script.test_setup_stack import CUDA, answer_pip, called, do
-from tests.script.test_setup_stack import place as place
+from tests.support.checkout import CUDA, answer_pip, called, do, program
 
 pytestmark = pytest.mark.machine
 
@@ -143,10 +142,7 @@ class TestLlamaServer:
         step = llama_server(place)
         assert step.due
         assert step.fetches[0].compile_s > 0
-        program = Path(step.inputs()) / "llama-server"
-        program.parent.mkdir(parents=True)
-        program.write_text("#!/bin/sh\n")
-        program.chmod(0o755)
+        program(Path(step.inputs()) / "llama-server", "")
         answer_pip(place, f'case "$*" in *" wheel "*) {BUILD};; *" download "*) exit 1;; esac')
         do(place, llama_server(place))
         assert llama_server(place).is_done(place)

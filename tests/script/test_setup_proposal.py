@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -18,6 +17,7 @@ from app.setup.failures import INTERRUPTED
 from app.setup.place import Place
 from app.setup.plan import Fetch
 from app.setup.steps import base_steps, llama
+from tests.support.checkout import copied, program
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.machine
@@ -30,33 +30,23 @@ OFFER = {
 }
 
 
-def copied(directory: Path) -> Path:
-    """A copy of all that the set-up needs before it fetches anything."""
-    root = directory / "checkout"
-    for folder in ("script", "config", "app"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / folder, root / folder, ignore=ignored)
-    for lock in (*ROOT.glob("requirements*.lock"), ROOT / "pyproject.toml"):
-        shutil.copy(lock, root)
-    return root
-
-
 class Checkout:
     """A checkout with its base set up and its program replaced: the proposal is a larger machine's;
     ``models pull`` and ``serve`` record their calls."""
 
     def __init__(self, directory: Path, offer: dict[str, str]) -> None:
-        self.root = copied(directory)
+        self.root = copied(directory, "config", "app")
         self.owners = directory / "own" / "reachy-voice" / "settings.yaml"
         told = {**offer, "file": str(self.owners)} if offer else {}
         (directory / "told.json").write_text(json.dumps(told))
-        self.program(
-            "python",
+        programs = self.root / ".venv" / "bin"
+        program(
+            programs / "python",
             f'[ "$*" = "-I -m app.doctor.profile_offer" ] && exec cat {directory}/told.json\n'
             '[ "$1" = -I ] && shift\n'
             f'PYTHONPATH={ROOT} exec {sys.executable} "$@"',
         )
-        self.program("reachy-voice", f'echo "$*" >> {directory}/ran')
+        program(programs / "reachy-voice", f'echo "$*" >> {directory}/ran')
         self.ran = directory / "ran"
         self.env = {
             **{name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
@@ -68,12 +58,6 @@ class Checkout:
         place = Place(self.root, directory / "cache" / "reachy-voice", python)
         for step in (*base_steps(place, with_tests=False), llama(place)):
             place.stamps.write(step.name, step.inputs())
-
-    def program(self, name: str, shell: str) -> None:
-        path = self.root / ".venv" / "bin" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"#!/bin/sh\n{shell}\n")
-        path.chmod(0o755)
 
     def serve(self, typed: bytes, *arguments: str) -> tuple[int, str]:
         """Run in a terminal and type when asked; returns exit code and output."""

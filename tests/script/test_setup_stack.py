@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from app.setup.finding import Check
 from app.setup.needs import Cuda, MissingWeights, Needs
 from app.setup.place import Place
 from app.setup.steps import Step
+from tests.support.checkout import CUDA, answer_pip, called, do
 from tests.support.places import ROOT
 
 pytestmark = pytest.mark.machine
@@ -31,44 +31,7 @@ WORKSTATION = stack.STACK
 FOR_CPU = f"torch=={stack.locked_versions(ROOT / stack.CUDA_LOCK)['torch'][0]}+cpu"
 HASHED = sys.platform == "linux" and (platform.machine(), sys.version_info[:2]) == stack.HASHED
 TORCH_FOR_CPU = "--require-hashes -r {place.root}/script/torch-cpu.lock" if HASHED else FOR_CPU
-CUDA = Cuda("/usr/local/cuda/bin/nvcc", "13.0.88", "8.9")
 PARAKEET = MissingWeights("parakeet", 2_509_332_480, "hub nvidia/parakeet", "CC-BY-4.0")
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    """A checkout with the files that setup reads; its pip records its arguments and does as
-    told."""
-    root = tmp_path / "checkout"
-    root.mkdir()
-    shutil.copytree(ROOT / "script", root / "script", ignore=shutil.ignore_patterns("__pycache__"))
-    for lock in ROOT.glob("requirements*.lock"):
-        shutil.copy(lock, root)
-    place = Place(root, tmp_path / "cache", sys.executable)
-    place.scratch.mkdir(parents=True)
-    answer_pip(place, "exit 0")
-    return place
-
-
-def answer_pip(place: Place, shell: str) -> None:
-    """``shell`` runs for each call of pip; ``$*`` are its arguments."""
-    place.python.parent.mkdir(parents=True, exist_ok=True)
-    note = f'echo "$*" >> {place.root}/calls'
-    place.python.write_text(f"#!/bin/sh\n{note}\n{shell}\n")
-    place.python.chmod(0o755)
-
-
-def called(place: Place) -> list[str]:
-    """pip's arguments in each call."""
-    lines = (place.root / "calls").read_text().splitlines()
-    # The real pip fails at an option that a command does not have.
-    assert not [line for line in lines if " uninstall " in line and "--progress-bar" in line]
-    return [line.removeprefix("-I -m pip ").removesuffix(" --progress-bar=off") for line in lines]
-
-
-def do(place: Place, step: steps.Step) -> None:
-    step.run(Log(place.build / "step.log", os.environ))
-    place.stamps.write(step.name, step.inputs())
 
 
 class TestTorch:
