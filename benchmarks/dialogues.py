@@ -33,10 +33,9 @@ from pipeline.audio import LISTEN_RATE, Pcm, resampled
 from pipeline.engines.stt.whisper import Whisper, WhisperOptions, build
 from pipeline.messages import LlmRequest
 from pipeline.spoken import speakable
-from pipeline.work import Work
+from pipeline.work import NEVER, Work
 from reachy_voice.testing import ScriptedConversation, ScriptedLlm
 from tests.support.pico import PicoTts, spoken_by_pico
-from tests.support.recordings import Uncancelled
 from tests.support.whisper_weights import whisper_weights
 
 USER_PITCH = 0.8
@@ -152,7 +151,7 @@ def hear(stt: Whisper, turn: SpokenTurn, language: str) -> str:
     """What Whisper hears of the answer."""
     utterance = stt.open(language, False)
     utterance.feed(resampled(turn.pcm, RATE, LISTEN_RATE))
-    return utterance.finish(Uncancelled()).text
+    return utterance.finish(NEVER).text
 
 
 async def talk(url: str, lines: Sequence[tuple[str, str, str]], stt: Whisper) -> list[DialogueTurn]:

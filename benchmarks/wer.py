@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from benchmarks.harness.program import arguments, finish, load, weights
 from pipeline.engines.contract import Stt
 from pipeline.engines.stt import moonshine
+from pipeline.work import NEVER
 from tests.support import recordings
 
 # fmt: off
@@ -117,7 +118,7 @@ def _transcribe(stt: Stt, clip: recordings.Recording) -> Result:
     began = time.perf_counter()
     utterance = stt.open("en", False)
     utterance.feed(clip.pcm)
-    transcript = utterance.finish(recordings.Uncancelled())
+    transcript = utterance.finish(NEVER)
     latency_s = time.perf_counter() - began
     return Result(clip.name, transcript.seconds, latency_s, clip.text, transcript.text)
 

@@ -28,7 +28,7 @@ from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.errors import ConfigError
 from pipeline.items import AudioPart, MessageItem
 from pipeline.messages import LlmRequest
-from tests.support.recordings import Uncancelled
+from pipeline.work import NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def ask(engine: LlamaCpp, settings: Settings, question: Question, seed: int) -> 
     sampling = talk.sampling.model_copy(update={"seed": seed}).build()
     session = engine.open()
     request = LlmRequest(prompt(talk.instructions, [message]), sampling=sampling)
-    steps = session.reply(request, Uncancelled())
+    steps = session.reply(request, NEVER)
     answer = "".join(step.text for step in steps if isinstance(step, TextDelta))
     session.close()
     return answer

@@ -36,7 +36,7 @@ from benchmarks.harness.program import arguments, finish, load, weights
 from pipeline.engines.contract import LlmSession, TextDelta, ToolCall
 from pipeline.engines.llm.llama_cpp import LlamaCppOptions, build
 from pipeline.messages import LlmRequest, Message, Tool
-from tests.support.recordings import Uncancelled
+from pipeline.work import NEVER
 from tests.support.robot_tools import USUAL_TOOLS, robot_tools
 
 FILES = ("dialogues", "tools", "identity", "dialogues-2", "tools-2", "identity-2")
@@ -137,7 +137,7 @@ class Talk:
 
     def _answer(self) -> tuple[str, list[ToolCall]]:
         request = LlmRequest(self._messages, self._tools, sampling=self._sampling)
-        steps = list(self._session.reply(request, Uncancelled()))
+        steps = list(self._session.reply(request, NEVER))
         text = "".join(step.text for step in steps if isinstance(step, TextDelta))
         return text.strip(), [step for step in steps if isinstance(step, ToolCall)]
 

@@ -35,7 +35,7 @@ from pipeline.engines.registry import (
 from pipeline.engines.stt.moonshine import Moonshine, MoonshineOptions, MoonshineRecogniser
 from pipeline.errors import ConfigError
 from pipeline.messages import LlmRequest, Message
-from tests.support.recordings import Uncancelled
+from pipeline.work import NEVER
 
 _UNSAVED = 200
 """New results that may be lost if the program is killed."""
@@ -176,7 +176,7 @@ class Ears:
         cannot tell."""
 
         def compute() -> float | None:
-            *_, result = self._conversation.warm(LlmRequest(messages), Uncancelled())
+            *_, result = self._conversation.warm(LlmRequest(messages), NEVER)
             probability = result.end_probability
             return None if probability is None else round(float(probability), 6)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
 from pipeline.engines.tts import piper
 from pipeline.messages import SpeechRequest
-from tests.support.recordings import Uncancelled
+from pipeline.work import NEVER
 
 FIRST_AND_REST = (
     ("No", "that is not what I meant."),
@@ -173,10 +173,9 @@ class Voices:
         return self._cache[key]
 
     def _by_piper(self, text: str, pace: float) -> Pcm:
-        never = Uncancelled()
         chunks = [
             pcm
-            for pcm in self._piper.synthesize(SpeechRequest(text, "", pace), never)
+            for pcm in self._piper.synthesize(SpeechRequest(text, "", pace), NEVER)
             if pcm is not None
         ]
         return _at_listen_rate(np.concatenate(chunks), self._piper.rate)

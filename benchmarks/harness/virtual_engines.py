@@ -29,8 +29,7 @@ from pipeline.engines.contract import Utterance as UtteranceEngine
 from pipeline.engines.stages import Stages
 from pipeline.engines.vad.silero import WINDOW_SAMPLES, SileroVad
 from pipeline.messages import LlmRequest, Message, SpeechRequest, Usage
-from pipeline.work import Cancelled, Priority, Work
-from tests.support.recordings import Uncancelled
+from pipeline.work import NEVER, Cancelled, Priority, Work
 
 _ANSWER = (
     *("Well, ", "let ", "me ", "think ", "about ", "that. "),
@@ -253,7 +252,7 @@ class HeardUtterance:
 
     async def finish(self, work: Work) -> Transcript:
         before = len(self.stt.ears.passes)
-        transcript = self.engine.finish(Uncancelled())
+        transcript = self.engine.finish(NEVER)
         await self._take_time(before, work)
         return transcript
 

@@ -18,8 +18,8 @@ from pipeline.engines.stt import whisper
 from pipeline.engines.stt.whole_passes import PassResult
 from pipeline.engines.tts import espeak_ng
 from pipeline.messages import Message, SpeechRequest
+from pipeline.work import NEVER
 from tests.support.pico import VOICES, spoken_by_pico
-from tests.support.recordings import Uncancelled
 from tests.support.whisper_weights import whisper_weights
 
 
@@ -108,7 +108,7 @@ def _espeak(espeak: espeak_ng.Espeak, text: str, language: str, variant: str) ->
     """16 kHz, without silence around it."""
     request = SpeechRequest(text, language + variant, language=language)
     resampler = Resampler(espeak.rate, LISTEN_RATE)
-    chunks = espeak.synthesize(request, Uncancelled())
+    chunks = espeak.synthesize(request, NEVER)
     parts = [resampler.feed(chunk) for chunk in chunks if chunk is not None]
     pcm = np.concatenate((*parts, resampler.flush()))
     loud = np.flatnonzero(np.abs(pcm.astype(np.int32)) > 300)

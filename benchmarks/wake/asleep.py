@@ -29,9 +29,8 @@ from pipeline.settings import SessionSettings, Wake
 from pipeline.waking.calls import Calls
 from pipeline.waking.tuning import FIRST_WORDS_SAMPLES
 from pipeline.waking.waking import calls_of
-from pipeline.work import Work
+from pipeline.work import NEVER, Work
 from reachy_voice.testing import ScriptedLlm, ScriptedTurn
-from tests.support.recordings import Uncancelled
 
 ECHO_DELAY_S = 0.12
 LEAD_S = 3.0
@@ -68,7 +67,7 @@ class InlineUtterance:
 
     async def finish(self, work: Work) -> Transcript:
         began = time.process_time()
-        transcript = self.utterance.finish(Uncancelled())
+        transcript = self.utterance.finish(NEVER)
         self.stt.busy_s += time.process_time() - began
         self.stt.passes += 1
         return transcript
@@ -128,7 +127,7 @@ class SleepEars:
         heard = sound[first : first + FIRST_WORDS_SAMPLES + LISTEN_RATE * 3 // 10]
         utterance.feed(to_pcm(heard))
         call = calls_of(self.wake, None)[0]
-        text = utterance.finish(Uncancelled()).text
+        text = utterance.finish(NEVER).text
         return Calls([call], ()).begins(text, 0) or bool(
             self.stt.engine.begins_with(to_pcm(heard), call)
         )

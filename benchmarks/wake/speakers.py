@@ -15,8 +15,8 @@ from benchmarks.harness.program import weights
 from pipeline.audio import LISTEN_RATE, Resampler
 from pipeline.engines.tts import piper
 from pipeline.messages import SpeechRequest
+from pipeline.work import NEVER
 from tests.support.pico import spoken_by_pico
-from tests.support.recordings import Uncancelled
 
 NEAR_DBFS = -26.0
 """Active level of a nearby voice."""
@@ -39,7 +39,7 @@ class Speakers:
         if voice.startswith("pico"):
             pcm = spoken_by_pico(text, "en", pitch=float(voice.split()[1]))
         elif voice == "piper-joe":
-            chunks = self._piper.synthesize(SpeechRequest(text), Uncancelled())
+            chunks = self._piper.synthesize(SpeechRequest(text), NEVER)
             pcm = np.concatenate([chunk for chunk in chunks if chunk is not None])
             pcm = Resampler(self._piper.rate, LISTEN_RATE).feed(pcm)
         else:

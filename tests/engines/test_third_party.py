@@ -30,7 +30,7 @@ from pipeline.engines.registry import (
 )
 from pipeline.errors import ConfigError
 from pipeline.messages import SpeechRequest
-from tests.support.recordings import Uncancelled
+from pipeline.work import NEVER
 
 pytestmark = pytest.mark.engines
 
@@ -201,7 +201,7 @@ def test_third_party_options_are_checked(offer: Offer) -> None:
     options = load_settings(None, ["tts={engine: theirs, loud: 3}"], {}).settings.tts
     assert isinstance(options, EngineOptions)
     assert options.model_dump() == {"engine": "theirs", "run_in": None, "loud": 3, "names": ["a"]}
-    (sound,) = spec.build(options, None).synthesize(SpeechRequest("Hi."), Uncancelled())
+    (sound,) = spec.build(options, None).synthesize(SpeechRequest("Hi."), NEVER)
     assert sound.tolist() == [3, 3]
     for wrong, why in [
         ("", "tts.loud: field required"),

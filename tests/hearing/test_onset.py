@@ -32,7 +32,7 @@ from pipeline.hearing.onset import RecentScores
 from pipeline.hearing.tuning import GAP_MS, MAX_BACK_MS
 from pipeline.hearing.turn_taker import TurnEnd, TurnStart, TurnTaker
 from pipeline.settings import Echo, Endpointing
-from pipeline.work import Work
+from pipeline.work import NEVER, Work
 from reachy_voice.testing import (
     AT_ONCE,
     ScriptedLlm,
@@ -43,7 +43,7 @@ from reachy_voice.testing import (
     run_virtual,
     scene,
 )
-from tests.support.recordings import Uncancelled, recording
+from tests.support.recordings import recording
 
 pytestmark = pytest.mark.engines
 
@@ -375,5 +375,5 @@ def test_speech_over_the_robot_is_recognised_from_the_first_phoneme(
     moonshine = build_moonshine(MoonshineOptions(), weights("moonshine-tiny-en"))
     utterance = moonshine.open("en", False)
     utterance.feed(over_it)
-    read = words(utterance.finish(Uncancelled()).text)
+    read = words(utterance.finish(NEVER).text)
     assert read[:1] == words(clip.text)[:1]

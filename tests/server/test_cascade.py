@@ -33,9 +33,9 @@ from pipeline.commands import (
 from pipeline.engines.registry import CORE
 from pipeline.engines.word_scale import UNMEASURED
 from pipeline.events import ReplyAudio, ReplyFinished, SpeechStarted, TranscriptReady
-from pipeline.work import Cancelled
+from pipeline.work import NEVER, Cancelled
 from reachy_voice.testing import Scene, scene, write
-from tests.support.recordings import Recording, Uncancelled, real_recordings, recording
+from tests.support.recordings import Recording, real_recordings, recording
 
 pytestmark = [pytest.mark.engines, pytest.mark.real, pytest.mark.asyncio(loop_scope="module")]
 QUICK = ("llm.threads=1", "conversation.sampling.max_tokens=24", "conversation.sampling.seed=1")
@@ -145,7 +145,7 @@ async def test_the_final_transcript_equals_a_batch_pass(
         for final in texts:
             utterance = batch.open("en", False)
             utterance.feed(spans[final.item_id])
-            assert utterance.finish(Uncancelled()).text == final.text
+            assert utterance.finish(NEVER).text == final.text
         heard = " ".join(event.text for event in texts)
         errors.append(word_errors(clip.text, heard))
     assert len(errors) >= 13

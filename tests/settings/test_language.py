@@ -27,7 +27,7 @@ from pipeline.errors import EngineError
 from pipeline.messages import SpeechRequest
 from pipeline.speaking.notices import KeptSentences
 from pipeline.spoken.language import SMALL_WORDS, language_of
-from pipeline.work import CancelToken, Work
+from pipeline.work import NEVER, CancelToken, Work
 from pipeline.workers.placements import InlineWorker, ThreadWorker
 from pipeline.workers.process_worker import ProcessWorker
 from pipeline.workers.stages import tts_stage
@@ -43,7 +43,7 @@ from reachy_voice.testing import (
     silence,
 )
 from tests.support.far_server import FarServer, serving
-from tests.support.recordings import Uncancelled, synthesize
+from tests.support.recordings import synthesize
 from tests.support.toy_engine import running as started
 from tests.support.url_engines import running
 
@@ -249,7 +249,7 @@ def test_espeak_speaks_each_language_with_its_own_voice() -> None:
     text = "Der Zug nach Berlin hat 21 Minuten."
 
     def made(voice: str, language: str, engine: espeak_ng.Espeak = tts) -> bytes:
-        chunks = engine.synthesize(SpeechRequest(text, voice, language=language), Uncancelled())
+        chunks = engine.synthesize(SpeechRequest(text, voice, language=language), NEVER)
         return b"".join(chunk.tobytes() for chunk in chunks if chunk is not None)
 
     assert {"de", "en", "fr", "zh", "no", "pt"} <= set(tts.languages)
@@ -293,7 +293,7 @@ def test_piper_takes_the_voice_that_speaks_the_language(
     tts._voice = noted  # type: ignore[method-assign]
     for voice, language in [("", "de"), ("joe", "de"), ("ute", "de"), ("ute", "en"), ("", "en")]:
         asked = SpeechRequest("Ja.", voice, language=language)
-        chunks = tts.synthesize(asked, Uncancelled())
+        chunks = tts.synthesize(asked, NEVER)
         assert any(chunk is not None and len(chunk) for chunk in chunks)
     assert chosen == ["hans", "hans", "ute", "ute", "joe"]
 
@@ -320,7 +320,7 @@ def test_qwen_gets_the_name_of_the_language() -> None:
     speaker: Any = Clauses()
     tts = Qwen3Tts(speaker, ["ryan"], Qwen3TtsOptions(), "english", ["de", "en"])
     for language in ("de", "en", "", "pl"):
-        list(tts.synthesize(SpeechRequest("Ja.", "ryan", language=language), Uncancelled()))
+        list(tts.synthesize(SpeechRequest("Ja.", "ryan", language=language), NEVER))
     synthesize(tts, "Ja.")
     names = [clause.language for clause in speaker.said]
     assert names == ["german", "english", "english", "english", "english"]

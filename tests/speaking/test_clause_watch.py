@@ -14,8 +14,8 @@ from pipeline.audio import EMPTY, Pcm
 from pipeline.events import FaultKind
 from pipeline.messages import SpeechRequest
 from pipeline.speaking.clause_watch import ClauseWatch, Fault
+from pipeline.work import NEVER
 from tests.support.moody_voice import RATE, S_PER_CHAR, hiss, hum, loop, speechlike
-from tests.support.recordings import Uncancelled
 
 pytestmark = pytest.mark.engines
 
@@ -155,7 +155,7 @@ def test_real_voices_speak(weights: Callable[[str], Path]) -> None:
         "One, two, three, four, five, six, seven.",
     ):
         for tts in (piper, espeak):
-            chunks = tts.synthesize(SpeechRequest(text), Uncancelled())
+            chunks = tts.synthesize(SpeechRequest(text), NEVER)
             pcm = np.concatenate((EMPTY, *(each for each in chunks if each is not None)))
             assert verdict(pcm, text, rate=tts.rate) is None, text
             at = min(len(pcm) // 2, tts.rate)

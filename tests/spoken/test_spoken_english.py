@@ -11,7 +11,8 @@ from benchmarks.wer import total, word_errors
 from pipeline.engines.stt import moonshine
 from pipeline.engines.tts import piper
 from pipeline.spoken import speakable
-from tests.support.recordings import Uncancelled, synthesize
+from pipeline.work import NEVER
+from tests.support.recordings import synthesize
 
 pytestmark = pytest.mark.engines
 
@@ -490,7 +491,7 @@ def test_a_listener_hears_what_was_written(weights: Callable[[str], Path]) -> No
     for text in HEARD:
         utterance = stt.open("en", False)
         utterance.feed(synthesize(voice, speakable(text)))
-        heard = utterance.finish(Uncancelled()).text
+        heard = utterance.finish(NEVER).text
         errors.append(
             word_errors(speakable(text).replace("-", " "), speakable(heard).replace("-", " "))
         )

@@ -23,7 +23,7 @@ import soxr
 from pipeline.audio import LISTEN_RATE, Pcm
 from pipeline.engines.contract import Stt, Transcript, Tts
 from pipeline.messages import SpeechRequest
-from pipeline.work import Priority
+from pipeline.work import NEVER, Priority
 
 POCKETSPHINX = Path("/usr/share/pocketsphinx/test/data")
 
@@ -109,9 +109,7 @@ def spoken(tts: Tts, voice: str, texts: Sequence[str] = QUESTIONS) -> list[Recor
 
 def synthesize(tts: Tts, text: str, voice: str = "") -> Pcm:
     """What ``tts`` makes of ``text``, at 16 kHz."""
-    chunks = [
-        pcm for pcm in tts.synthesize(SpeechRequest(text, voice), Uncancelled()) if pcm is not None
-    ]
+    chunks = [pcm for pcm in tts.synthesize(SpeechRequest(text, voice), NEVER) if pcm is not None]
     whole = np.concatenate(chunks) if chunks else np.zeros(0, dtype=np.int16)
     return _at_listen_rate(whole, tts.rate)
 
@@ -121,17 +119,7 @@ def heard(stt: Stt, *pieces: Pcm, language: str = "en") -> Transcript:
     utterance = stt.open(language, False)
     for piece in pieces:
         utterance.feed(piece)
-    return utterance.finish(Uncancelled())
-
-
-class Uncancelled:
-    """A ``CancelToken`` that only a test cancels."""
-
-    cancelled = False
-    preempted = False
-
-    def __init__(self, priority: Priority = Priority.CONFIRMED) -> None:
-        self.priority = priority
+    return utterance.finish(NEVER)
 
 
 class Token:
@@ -140,10 +128,14 @@ class Token:
     It answers "preempted" once, like a scheduler that comes back later.
     """
 
-    priority = Priority.CONFIRMED
-
-    def __init__(self, cancel_after: int | None = None, preempt_after: int | None = None) -> None:
+    def __init__(
+        self,
+        cancel_after: int | None = None,
+        preempt_after: int | None = None,
+        priority: Priority = Priority.CONFIRMED,
+    ) -> None:
         self.cancel_after = cancel_after
+        self.priority = priority
         self._preempt_after = preempt_after
         self.looks = 0
         self.preemptions = 0

@@ -26,8 +26,8 @@ from pipeline.engines.llm.llama_cpp import LlamaCpp, LlamaCppOptions, build
 from pipeline.hearing.recognition import StableWords
 from pipeline.items import AudioPart, FunctionCallItem, FunctionOutputItem, Item, MessageItem
 from pipeline.messages import LlmRequest, Message, Sampling, Tool, ToolChoice, Usage
+from pipeline.work import NEVER
 from tests.support.llama_talk import MODEL
-from tests.support.recordings import Uncancelled
 from tests.support.robot_tools import robot_tools
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
@@ -171,7 +171,7 @@ class Dialogue:
         seed = self._random.randrange(2**31)
         sampling = Sampling(seed=seed, max_tokens=_ANSWER_TOKENS)
         request = LlmRequest(messages, self.tools, choice, sampling)
-        steps = self.session.reply(request, Uncancelled())
+        steps = self.session.reply(request, NEVER)
         return (delta for delta in steps if delta)
 
     # --- reading ahead
@@ -184,9 +184,7 @@ class Dialogue:
             self._carried = (*self._carried, "shortened")
 
     def _warm(self, messages: Sequence[Message], said: str = "") -> Warmed:
-        *_, warmed = self.session.warm(
-            LlmRequest(messages, self.tools, unfinished=said), Uncancelled()
-        )
+        *_, warmed = self.session.warm(LlmRequest(messages, self.tools, unfinished=said), NEVER)
         assert warmed
         return warmed
 

@@ -23,10 +23,10 @@ from pipeline.engines.stt.moonshine_phrases import (
     PhraseEar,
 )
 from pipeline.errors import EngineError, WeightsError
-from pipeline.work import Cancelled
+from pipeline.work import NEVER, Cancelled
 from tests.support.pico import spoken_by_pico
 from tests.support.places import Weights
-from tests.support.recordings import Token, Uncancelled, heard, recording
+from tests.support.recordings import Token, heard, recording
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
 
@@ -152,10 +152,10 @@ def test_an_utterance_continues_after_finish(stt: Moonshine) -> None:
     clip = recording("librivox-0870")
     utterance = stt.open("en", False)
     utterance.feed(clip.pcm[: len(clip.pcm) // 2])
-    early = utterance.finish(Uncancelled())
-    assert utterance.finish(Uncancelled()) == early
+    early = utterance.finish(NEVER)
+    assert utterance.finish(NEVER) == early
     utterance.feed(clip.pcm[len(clip.pcm) // 2 :])
-    assert utterance.finish(Uncancelled()) == heard(stt, clip.pcm)
+    assert utterance.finish(NEVER) == heard(stt, clip.pcm)
     assert len(words(early.text)) < len(words(clip.text))
 
 
@@ -164,7 +164,7 @@ def test_audio_that_was_fed_may_be_overwritten(stt: Moonshine) -> None:
     utterance = stt.open("en", False)
     utterance.feed(borrowed)
     borrowed[:] = 0
-    assert utterance.finish(Uncancelled()).text == GO_FORWARD
+    assert utterance.finish(NEVER).text == GO_FORWARD
 
 
 def test_an_empty_utterance_has_no_text(stt: Moonshine) -> None:
@@ -214,7 +214,7 @@ def test_partials_come_at_the_interval_that_was_set(weights: Weights) -> None:
     assert texts[50] == "", "the same text twice would pass for two passes"
     assert len(seen) == 7
     assert word_errors(clip.text, seen[-1]).rate < 0.2
-    assert utterance.finish(Uncancelled()) == heard(stt, clip.pcm)
+    assert utterance.finish(NEVER) == heard(stt, clip.pcm)
 
 
 def test_a_cancelled_finish_does_no_work(stt: Moonshine) -> None:
@@ -222,7 +222,7 @@ def test_a_cancelled_finish_does_no_work(stt: Moonshine) -> None:
     utterance.feed(recording("goforward").pcm)
     with pytest.raises(Cancelled):
         utterance.finish(Token(0))
-    assert utterance.finish(Uncancelled()).text == GO_FORWARD
+    assert utterance.finish(NEVER).text == GO_FORWARD
 
 
 def test_another_language_is_an_error_with_a_fix(stt: Moonshine) -> None:

@@ -14,8 +14,8 @@ from pipeline.audio import EMPTY, LISTEN_RATE, Pcm, to_float
 from pipeline.engines.contract import Partial, Transcript
 from pipeline.engines.stt.parakeet import TAIL_SAMPLES, Parakeet, ParakeetOptions, build
 from pipeline.errors import EngineError, WeightsError
-from pipeline.work import Cancelled
-from tests.support.recordings import Token, Uncancelled, heard
+from pipeline.work import NEVER, Cancelled
+from tests.support.recordings import Token, heard
 from tests.support.tiny_models.parakeet import FILE, PHRASES, VOICES
 from tests.support.tiny_parakeet import (
     GAP,
@@ -84,18 +84,18 @@ def test_an_utterance_continues_after_finish() -> None:
     half = len(GAP) + len(say("Stop, please.", "en-us+m3")) + len(GAP) // 2
     utterance = engine().open("en", False)
     utterance.feed(pcm[:half])
-    assert utterance.finish(Uncancelled()).text == "Stop, please."
+    assert utterance.finish(NEVER).text == "Stop, please."
     utterance.feed(pcm[half:])
-    assert utterance.finish(Uncancelled()) == Transcript(text, len(pcm) / LISTEN_RATE)
+    assert utterance.finish(NEVER) == Transcript(text, len(pcm) / LISTEN_RATE)
 
 
 def test_a_second_finish_of_the_same_audio_is_free() -> None:
     stt = engine()
     utterance = stt.open("en", False)
     utterance.feed(say("Look at me."))
-    first = utterance.finish(Uncancelled())
+    first = utterance.finish(NEVER)
     passes = stt.model.passes
-    assert utterance.finish(Uncancelled()) == first
+    assert utterance.finish(NEVER) == first
     assert stt.model.passes == passes
 
 
@@ -104,7 +104,7 @@ def test_audio_that_was_fed_may_be_overwritten() -> None:
     utterance = engine().open("en", False)
     utterance.feed(borrowed)
     borrowed[:] = 0
-    assert utterance.finish(Uncancelled()).text == "What do you see?"
+    assert utterance.finish(NEVER).text == "What do you see?"
 
 
 @pytest.mark.parametrize("samples", [0, 1, 159, 160, 1279, 1280, 3000, LISTEN_RATE])
@@ -126,7 +126,7 @@ def test_a_cancelled_final_pass_stops_at_once(after: int) -> None:
     with pytest.raises(Cancelled):
         utterance.finish(token)
     assert token.looks == after + 1, "it stops at the first look"
-    assert utterance.finish(Uncancelled()).text == "Tell me a short story."
+    assert utterance.finish(NEVER).text == "Tell me a short story."
 
 
 # --- options and errors ------------------------------------------------------------------------

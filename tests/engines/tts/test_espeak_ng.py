@@ -16,9 +16,9 @@ from pipeline.engines.stt import moonshine
 from pipeline.engines.tts.espeak_ng import CHUNK_SAMPLES, Espeak, EspeakOptions, build
 from pipeline.errors import EngineError
 from pipeline.messages import SpeechRequest
-from pipeline.work import Cancelled
+from pipeline.work import NEVER, Cancelled
 from tests.support.places import Weights
-from tests.support.recordings import QUESTIONS, Uncancelled, heard, spoken, synthesize
+from tests.support.recordings import QUESTIONS, Token, heard, spoken, synthesize
 
 pytestmark = pytest.mark.engines
 
@@ -50,7 +50,7 @@ def test_its_speech_is_intelligible(espeak: Espeak, weights: Weights) -> None:
 
 @needs_espeak
 def test_chunks_are_small_whole_samples(espeak: Espeak) -> None:
-    chunks = list(espeak.synthesize(SpeechRequest("Hello there."), Uncancelled()))
+    chunks = list(espeak.synthesize(SpeechRequest("Hello there."), NEVER))
     assert chunks
     for chunk in chunks:
         assert chunk is not None
@@ -61,7 +61,7 @@ def test_chunks_are_small_whole_samples(espeak: Espeak) -> None:
 @needs_espeak
 @pytest.mark.parametrize("text", ["", "  ", "?!", "***", "😀"])
 def test_text_without_words_is_silent(espeak: Espeak, text: str) -> None:
-    assert list(espeak.synthesize(SpeechRequest(text), Uncancelled())) == []
+    assert list(espeak.synthesize(SpeechRequest(text), NEVER)) == []
 
 
 @needs_espeak
@@ -82,11 +82,11 @@ def test_a_text_larger_than_the_pipes_is_spoken_whole(espeak: Espeak) -> None:
 
 @needs_espeak
 def test_cancel_kills_the_program(espeak: Espeak) -> None:
-    switch = Uncancelled()
+    switch = Token()
     chunks = espeak.synthesize(SpeechRequest(LONG), switch)
     assert next(chunks) is not None
     assert len(children()) == 1
-    switch.cancelled = True
+    switch.cancel_after = 0
     with pytest.raises(Cancelled):
         next(chunks)
     assert children() == []
@@ -126,12 +126,12 @@ def test_a_program_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_p
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(EngineError, match="exit status 3"):
-        list(Espeak(EspeakOptions(), ["en-us"]).synthesize(SpeechRequest("Hello."), Uncancelled()))
+        list(Espeak(EspeakOptions(), ["en-us"]).synthesize(SpeechRequest("Hello."), NEVER))
 
 
 @needs_espeak
 def test_the_wav_header_is_not_played(espeak: Espeak) -> None:
     """Read as samples, "RIFF" is a loud click where there should be silence."""
-    first = next(espeak.synthesize(SpeechRequest("Hello there."), Uncancelled()))
+    first = next(espeak.synthesize(SpeechRequest("Hello there."), NEVER))
     assert first is not None
     assert np.abs(first[:10].astype(int)).max() < 200

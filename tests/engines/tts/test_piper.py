@@ -18,9 +18,9 @@ from pipeline.engines.stt import moonshine
 from pipeline.engines.tts.piper import Piper, PiperOptions, build, find_models
 from pipeline.errors import ConfigError, WeightsError
 from pipeline.messages import SpeechRequest
-from pipeline.work import Cancelled
+from pipeline.work import NEVER, Cancelled
 from tests.support.places import Weights
-from tests.support.recordings import QUESTIONS, Uncancelled, heard, spoken, synthesize
+from tests.support.recordings import QUESTIONS, Token, heard, spoken, synthesize
 
 pytestmark = [pytest.mark.engines, pytest.mark.real]
 
@@ -46,12 +46,12 @@ def test_its_speech_is_intelligible(piper: Piper, stt: moonshine.Moonshine) -> N
 
 def whole(piper: Piper, text: str, voice: str = "") -> Pcm:
     """The speech for ``text``, at the voice's rate."""
-    chunks = piper.synthesize(SpeechRequest(text, voice), Uncancelled())
+    chunks = piper.synthesize(SpeechRequest(text, voice), NEVER)
     return np.concatenate([chunk for chunk in chunks if chunk is not None])
 
 
 def test_a_sentence_begins_before_it_is_complete(piper: Piper, stt: moonshine.Moonshine) -> None:
-    said = piper.synthesize(SpeechRequest(TWO_SENTENCES, "joe"), Uncancelled())
+    said = piper.synthesize(SpeechRequest(TWO_SENTENCES, "joe"), NEVER)
     chunks = [chunk for chunk in said if chunk is not None]
     assert {chunk.dtype for chunk in chunks} == {np.dtype(np.int16)}
     assert len(chunks) >= 4
@@ -62,7 +62,7 @@ def test_a_sentence_begins_before_it_is_complete(piper: Piper, stt: moonshine.Mo
 
 @pytest.mark.parametrize("text", ["", "   ", "...", "!?", "* # _", "😀", "—"])
 def test_text_without_words_is_silent(piper: Piper, text: str) -> None:
-    assert list(piper.synthesize(SpeechRequest(text, "joe"), Uncancelled())) == []
+    assert list(piper.synthesize(SpeechRequest(text, "joe"), NEVER)) == []
 
 
 @pytest.mark.parametrize("text", ["日本語", "[[hello]]", "a\0b", "x" * 300, "<speak>hi</speak>"])
@@ -86,10 +86,10 @@ def test_short_and_long_sentences_are_equally_loud(piper: Piper) -> None:
 
 
 def test_cancel_stops_within_a_sentence(piper: Piper) -> None:
-    switch = Uncancelled()
+    switch = Token()
     chunks = piper.synthesize(SpeechRequest(TWO_SENTENCES, "joe"), switch)
     assert next(chunks) is not None
-    switch.cancelled = True
+    switch.cancel_after = 0
     with pytest.raises(Cancelled):
         next(chunks)
 

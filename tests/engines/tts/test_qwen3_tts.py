@@ -23,8 +23,8 @@ from pipeline.engines.tts.qwen3_codes import FRAME_SAMPLES, ClauseRequest, most_
 from pipeline.engines.tts.qwen3_tts import Qwen3Tts, build
 from pipeline.errors import ConfigError, EngineError, WeightsError
 from pipeline.messages import SpeechRequest
-from pipeline.work import Cancelled, CancelToken, Priority
-from tests.support.recordings import Token, Uncancelled
+from pipeline.work import NEVER, Cancelled, CancelToken, Priority
+from tests.support.recordings import Token
 from tests.support.tiny_models.qwen3_tts import CODES, VOICES
 from tests.support.tiny_qwen import TEXT, directory, engine, joined, needs_qwen, options
 
@@ -40,13 +40,13 @@ pytestmark = [
 
 
 def say(tts: Qwen3Tts, text: str = TEXT, voice: str = "", take: int = 0) -> Pcm:
-    return joined(tts.synthesize(SpeechRequest(text, voice, take=take), Uncancelled()))
+    return joined(tts.synthesize(SpeechRequest(text, voice, take=take), NEVER))
 
 
 def beginning(tts: Qwen3Tts, take: int = 0, language: str = "") -> Pcm:
     """The first frames, which do not depend on when the model ends."""
     asked = SpeechRequest(TEXT, language=language, take=take)
-    stream: Any = tts.synthesize(asked, Uncancelled())
+    stream: Any = tts.synthesize(asked, NEVER)
     with closing(stream):
         return joined(islice(stream, 8))
 
@@ -85,7 +85,7 @@ def test_its_speech_equals_the_packages(text: str) -> None:
     clause = ClauseRequest(text, "ryan", "english", "", most, 0)
     pieces: list[Pcm | None] = []
     with suppress(NotSpeech):
-        pieces.extend(tts.speaker.say(clause, Uncancelled()))
+        pieces.extend(tts.speaker.say(clause, NEVER))
     streamed = joined(pieces)
     assert rate == tts.rate == 24_000
     assert {len(piece) for piece in pieces if piece is not None} == {FRAME_SAMPLES}
@@ -138,7 +138,7 @@ def clause(
     """One of some clauses of different lengths."""
     asked = ClauseRequest(TEXT + " So" * seed, voice, "english", "", 40, seed)
     with suppress(NotSpeech):
-        yield from tts.speaker.say(asked, by or Uncancelled())
+        yield from tts.speaker.say(asked, by or NEVER)
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -183,7 +183,7 @@ def frames_made(tts: Qwen3Tts, together: bool) -> Iterator[list[int]]:
 @pytest.mark.parametrize("steps", [1, 2, 6])
 def test_an_urgent_clause_displaces_a_speculative_one(together: bool, steps: int) -> None:
     tts = engine(clauses=4)
-    patient = [Uncancelled(Priority.SPECULATIVE) for _ in range(4)]
+    patient = [Token(priority=Priority.SPECULATIVE) for _ in range(4)]
     alone = [joined(clause(tts, seed)) for seed in range(6)]
     streams = [clause(tts, seed, by=by) for seed, by in enumerate(patient)]
     made = [[next(stream) for _ in range(steps)] for stream in streams]
@@ -193,7 +193,7 @@ def test_an_urgent_clause_displaces_a_speculative_one(together: bool, steps: int
         first = [next(urgent), next(urgent)]
         assert len(frames) == 1, "it waited for others"
         assert first[1] is not None
-        assert next(clause(tts, 5, by=Uncancelled(Priority.SPECULATIVE))) is None
+        assert next(clause(tts, 5, by=Token(priority=Priority.SPECULATIVE))) is None
         pieces = [[*before, *stream] for before, stream in zip(made, streams, strict=True)]
         pieces.append([*first, *urgent])
     for number, (each, whole) in enumerate(zip(pieces, alone, strict=False)):
@@ -203,7 +203,7 @@ def test_an_urgent_clause_displaces_a_speculative_one(together: bool, steps: int
 
 def test_clauses_begun_at_once_sound_after_one_frame() -> None:
     tts = engine(clauses=4)
-    streams = [tts.synthesize(SpeechRequest(TEXT), Uncancelled()) for _ in range(4)]
+    streams = [tts.synthesize(SpeechRequest(TEXT), NEVER) for _ in range(4)]
     with frames_made(tts, together=True) as frames:
         steps = [[next(stream) for stream in streams] for _ in range(2)]
     assert all(piece is not None for piece in steps[1])
@@ -254,9 +254,9 @@ def test_takes_differ_and_seeds_repeat_them() -> None:
 def test_an_urgent_clause_between_two_frames_changes_nothing() -> None:
     tts = engine(seed=4)
     alone = say(tts, voice="ryan"), say(tts, voice="serena")
-    first = tts.synthesize(SpeechRequest(TEXT, "ryan"), Uncancelled())
+    first = tts.synthesize(SpeechRequest(TEXT, "ryan"), NEVER)
     begun = [next(first) for _ in range(3)]
-    urgent = tts.synthesize(SpeechRequest(TEXT, "serena"), Uncancelled())
+    urgent = tts.synthesize(SpeechRequest(TEXT, "serena"), NEVER)
     between = [next(urgent) for _ in range(2)]
     begun += [next(first)]
     assert np.array_equal(joined(between + list(urgent)), alone[1])
@@ -286,9 +286,7 @@ def test_the_language_of_a_text_overrides_the_default() -> None:
 def test_an_unsupported_speed_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     tts = build(options(seed=4), None)
     with caplog.at_level(logging.WARNING, "reachy_voice.tts"):
-        fast = [
-            joined(tts.synthesize(SpeechRequest(TEXT, "", 1.5), Uncancelled())) for _ in range(2)
-        ]
+        fast = [joined(tts.synthesize(SpeechRequest(TEXT, "", 1.5), NEVER)) for _ in range(2)]
     assert np.array_equal(fast[0], say(tts))
     assert caplog.text.count("one pace") == 1
 
@@ -312,10 +310,10 @@ def test_it_stops_within_a_frame(looks: int) -> None:
 def test_a_dropped_clause_makes_room_for_others(steps: int) -> None:
     tts = engine(seed=4, clauses=1)
     alone = say(tts)
-    stream: Any = tts.synthesize(SpeechRequest(TEXT), Uncancelled())
+    stream: Any = tts.synthesize(SpeechRequest(TEXT), NEVER)
     for _ in range(steps):
         next(stream)
-    other: Any = tts.synthesize(SpeechRequest(TEXT), Uncancelled())
+    other: Any = tts.synthesize(SpeechRequest(TEXT), NEVER)
     assert next(other) is None
     stream.close()
     assert np.array_equal(joined(other), alone)
@@ -353,7 +351,7 @@ def test_a_code_that_repeats_ends_the_clause_at_once() -> None:
     tts = engine(seed=4)
     made: list[Pcm | None] = []
     with biased(tts, code_5=99.0, end=-99.0), pytest.raises(NotSpeech) as caught:
-        made.extend(tts.synthesize(SpeechRequest(TEXT), Uncancelled()))
+        made.extend(tts.synthesize(SpeechRequest(TEXT), NEVER))
     assert caught.value.fault == "repetition"
     assert len(joined(made)) <= 6 * FRAME_SAMPLES
     assert caught.value.since_s == 0
@@ -364,7 +362,7 @@ def test_a_clause_without_an_end_is_cut_at_its_limit() -> None:
     tts = engine(seed=4)
     made: list[Pcm | None] = []
     with biased(tts, end=-99.0), pytest.raises(NotSpeech) as caught:
-        made.extend(tts.synthesize(SpeechRequest(TEXT), Uncancelled()))
+        made.extend(tts.synthesize(SpeechRequest(TEXT), NEVER))
     assert caught.value.fault == "runaway"
     frames = len(joined(made)) // FRAME_SAMPLES
     assert frames == most_frames(TEXT)
