@@ -23,6 +23,7 @@ from app.cli.options import ConfigOption, JsonOption, SetOption
 from app.compose import synthesize_alone
 from app.models.weights import open_cache
 from app.settings.load import load_settings
+from app.setup.options import settings_options
 from app.talk.realtime_client import RATE
 from hardware.wav import read_recording
 from pipeline.audio import Resampler
@@ -48,8 +49,7 @@ def bench(
 ) -> None:
     """Replay recordings in real time and measure last speech sample -> first reply sample."""
     clips = _clips(recordings or [], config, overrides or [])
-    server = ["--config", config] if config else []
-    server += [flag for override in overrides or [] for flag in ("--set", override)]
+    server = settings_options(config, overrides or [])
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("measuring", total=turns)
 

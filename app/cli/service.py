@@ -14,6 +14,7 @@ from app.cli.serve import LanOption, PortOption, WyomingOption
 from app.root import IS_INSTALLED
 from app.service.systemd import ServiceError, ServiceStart, SystemdService
 from app.settings.load import ENVIRONMENT_PREFIX, load_settings, profile_names, resolve
+from app.setup.options import settings_options
 from app.setup.place import Place
 from pipeline.errors import ConfigError
 
@@ -40,10 +41,8 @@ def install(
     """Start the server now and with the machine, with these options of `serve`; also after an
     upgrade."""
     service = _service()
-    command = [str(_program()), "serve"]
-    if config is not None:
-        command += ["--config", config if config in profile_names() else str(resolve(config))]
-    command += [word for value in overrides or () for word in ("--set", value)]
+    named = config if config is None or config in profile_names() else str(resolve(config))
+    command = [str(_program()), "serve", *settings_options(named, overrides or ())]
     command += ["--lan"] if lan else []
     command += ["--port", str(port)] if port is not None else []
     command += ["--wyoming"] if wyoming else []

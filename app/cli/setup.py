@@ -32,8 +32,7 @@ def setup(
 ) -> None:
     """Install the packages and weights that the settings need, and compile llama.cpp."""
     arguments = ["--torch", torch.value, *(["--plan"] if plan else [])]
-    arguments += ["--config", config] if config else []
-    arguments += [word for value in overrides or () for word in ("--set", value)]
+    arguments += options.settings_options(config, overrides or ())
     args = options.of_serve(arguments)
     place = Place.of(os.environ)
 

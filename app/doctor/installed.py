@@ -13,6 +13,7 @@ from pathlib import Path
 from app.doctor.engine_needs import EngineNeeds
 from app.settings.load import config_dir
 from app.setup.finding import Check
+from app.setup.options import settings_options
 from app.setup.stack import CUDA, TORCHAUDIO_STUB, locked_versions
 
 SETUP = "reachy-voice setup"
@@ -20,10 +21,7 @@ SETUP = "reachy-voice setup"
 
 def setup_command(config: str | None, overrides: Sequence[str]) -> str:
     """The command that installs everything the settings need."""
-    settings = ["--config", config] if config else []
-    for override in overrides:
-        settings += ["--set", override]
-    return shlex.join([*SETUP.split(), *settings])
+    return shlex.join([*SETUP.split(), *settings_options(config, overrides)])
 
 
 def check_installed(needs: EngineNeeds, setup: str) -> list[Check]:

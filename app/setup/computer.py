@@ -96,7 +96,13 @@ def compile_jobs(cores: int, meminfo: str, gb_each: int = 1) -> int:
 def space_errors(needs_mb: Mapping[Path, int]) -> list[SetupError]:
     """One error for each file system with too little space for its directories."""
     return [
-        _no_space(place, need // 10**6, free // 10**6)
+        SetupError(
+            NO_SPACE,
+            "there is not enough disk space",
+            f"{place} has {free // 10**6} MB free, but {need // 10**6} MB are needed",
+            "Free some space, or move the checkout (XDG_DATA_HOME, if installed from a wheel); "
+            "XDG_CACHE_HOME moves the cache",
+        )
         for place, need, free in space({path: mb * 10**6 for path, mb in needs_mb.items()})
         if free < need
     ]
@@ -116,13 +122,3 @@ def space(needs: Mapping[Path, int]) -> list[tuple[Path, int, int]]:
 def existing(path: Path) -> Path:
     """The path or its nearest parent that exists."""
     return path if path.exists() else existing(path.parent)
-
-
-def _no_space(place: Path, needed_mb: int, free_mb: int) -> SetupError:
-    return SetupError(
-        NO_SPACE,
-        "there is not enough disk space",
-        f"{place} has {free_mb} MB free, but {needed_mb} MB are needed",
-        "Free some space, or move the checkout (XDG_DATA_HOME, if installed from a wheel); "
-        "XDG_CACHE_HOME moves the cache",
-    )

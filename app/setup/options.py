@@ -21,9 +21,8 @@ def of_serve(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--port", metavar="N", help="short for --set server.port=N")
     args, others = parser.parse_known_args(arguments)
-    args.settings = ["--config", args.config] if args.config else []
-    args.settings += [word for value in args.set for word in ("--set", value)]
-    args.port_settings = ["--set", f"server.port={args.port}"] if args.port else []
+    args.settings = settings_options(args.config, args.set)
+    args.port_settings = settings_options("", [f"server.port={args.port}"] if args.port else [])
     return _with(args, others + (["--port", args.port] if args.port else []), parser)
 
 
@@ -42,6 +41,12 @@ def of_test(arguments: Sequence[str]) -> argparse.Namespace:
     )
     args, others = parser.parse_known_args(arguments)
     return _with(args, others, parser)
+
+
+def settings_options(config: str | None, sets: Sequence[str]) -> list[str]:
+    """The options of the program that name these settings."""
+    named = ["--config", config] if config else []
+    return named + [word for value in sets for word in ("--set", value)]
 
 
 def _parser(program: str, about: str) -> argparse.ArgumentParser:
