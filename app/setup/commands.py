@@ -20,6 +20,11 @@ PLAIN_S = 30.0
 _NO_VARIABLES: Mapping[str, str] = {}
 
 
+def tell(text: str, end: str = "\n") -> None:
+    """Print it for the user at once; standard output is for what was asked."""
+    print(text, end=end, file=sys.stderr, flush=True)
+
+
 def clock(seconds: float) -> str:
     """``1:05`` for 65 seconds."""
     minutes, rest = divmod(round(seconds), 60)
@@ -86,7 +91,7 @@ class Log:
         """Print the step's last line."""
         before = "\r" if sys.stderr.isatty() else ""
         took = clock(time.monotonic() - self._started)
-        print(f"{before}      done in {took}", file=sys.stderr, flush=True)
+        tell(f"{before}      done in {took}")
 
     def show(self) -> None:
         """Print the elapsed time from time to time."""
@@ -95,10 +100,10 @@ class Log:
         now = time.monotonic()
         elapsed = clock(now - self._started)
         if sys.stderr.isatty():
-            print(f"\r      {elapsed}", end="", file=sys.stderr, flush=True)
+            tell(f"\r      {elapsed}", end="")
         elif now - self._shown >= PLAIN_S:
             self._shown = now
-            print(f"      {elapsed}", file=sys.stderr, flush=True)
+            tell(f"      {elapsed}")
 
 
 def _runs(child: subprocess.Popen[bytes]) -> bool:

@@ -19,7 +19,7 @@ from types import FrameType
 
 from app.setup import computer, options, plan
 from app.setup.beside import Beside, beside
-from app.setup.commands import Log, clock
+from app.setup.commands import Log, clock, tell
 from app.setup.failures import (
     INTERRUPTED,
     NO_COMPILER,
@@ -53,11 +53,11 @@ def exit_code_of(work: Callable[[], int]) -> int:
     try:
         return work()
     except KeyboardInterrupt:
-        print("\nInterrupted. The next start resumes here.", file=sys.stderr)
+        tell("\nInterrupted. The next start resumes here.")
         return INTERRUPTED
     except (SetupError, OSError) as error:
         failure = _os_error(error) if isinstance(error, OSError) else error
-        print(f"\n{failure.report()}", file=sys.stderr)
+        tell(f"\n{failure.report()}")
         return failure.exit_code
 
 
@@ -112,7 +112,7 @@ def prepare_or_remote(place: Place, args: Namespace) -> None:
         settings = ["--config", "remote"]
         if error.exit_code != NO_COMPILER or args.settings not in ([], settings):
             raise
-        print(f"{error.report()}\nWhat needs no compiler is set up now.", file=sys.stderr)
+        tell(f"{error.report()}\nWhat needs no compiler is set up now.")
         set_up(place, base_steps(place, with_tests=False))
         needs = replace(ask(place, settings), llama="")
         set_up(place, steps_of(place, needs, settings), needs)
@@ -176,10 +176,10 @@ def show_plan(place: Place, steps: Sequence[Step], needs: Needs = BASE_NEEDS) ->
     """Show what would be done, and whether this machine can run it."""
     todo = [step for step in steps if not step.is_done(place)]
     if not any(step.fetches for step in todo):
-        print("Nothing needs to be fetched.", file=sys.stderr)
+        tell("Nothing needs to be fetched.")
     _show(place, todo, needs)
     for finding in needs.findings:
-        print(f"{finding.state:<4}  {finding.name}: {finding.detail}", file=sys.stderr)
+        tell(f"{finding.state:<4}  {finding.name}: {finding.detail}")
     if (error := unfit(needs)) is not None:
         raise error
 
@@ -232,7 +232,7 @@ def _do(
             _do_step(place, step, f"[{number}/{len(todo)}] {step.title}", lock, running)
     clear_scratch(place)
     if todo:
-        print(f"Set up in {clock(time.monotonic() - began)}", file=sys.stderr, flush=True)
+        tell(f"Set up in {clock(time.monotonic() - began)}")
 
 
 def _show(place: Place, steps: Sequence[Step], needs: Needs = BASE_NEEDS) -> None:
@@ -241,7 +241,7 @@ def _show(place: Place, steps: Sequence[Step], needs: Needs = BASE_NEEDS) -> Non
     if any(step.cache_mb for step in steps):
         where.append(f"{cache_of(place, needs)}")
     for line in plan.lines([fetch for step in steps for fetch in step.fetches], where):
-        print(line, file=sys.stderr, flush=True)
+        tell(line)
 
 
 def to_do(place: Place, steps: Sequence[Step]) -> list[Step]:
@@ -258,7 +258,7 @@ def check_computer(place: Place, todo: Sequence[Step], needs: Needs = BASE_NEEDS
     errors = [unfit(needs)]
     for finding in needs.findings:
         if finding.state == "warn":
-            print(f"{finding.name}: {finding.detail}. {finding.fix}", file=sys.stderr)
+            tell(f"{finding.name}: {finding.detail}. {finding.fix}")
     if "environment" in names:
         errors.append(computer.venv_error(importlib.util.find_spec, sys.version_info[:2]))
     compiles = any(fetch.compile_s for step in todo for fetch in step.fetches)
@@ -272,7 +272,7 @@ def check_computer(place: Place, todo: Sequence[Step], needs: Needs = BASE_NEEDS
     }
     faults = [error for error in (*errors, *computer.space_errors(room)) if error]
     for error in faults[:-1]:
-        print(error.report(), file=sys.stderr)
+        tell(error.report())
     if faults:
         faults[-1].exit_code = faults[0].exit_code
         raise faults[-1]
@@ -284,7 +284,7 @@ def cache_of(place: Place, needs: Needs) -> Path:
 
 
 def _do_step(place: Place, step: Step, title: str, lock: int, running: Beside | None) -> None:
-    print(f"{title} (about {clock(step.typical_s)})", file=sys.stderr, flush=True)
+    tell(f"{title} (about {clock(step.typical_s)})")
     log = _log(place, step.name, lock)
     if running is not None and step.prepare is not None:
         running.finish(step, log)

@@ -7,11 +7,10 @@ import json
 import re
 import shlex
 import shutil
-import sys
 from importlib.metadata import Distribution, distributions
 from urllib.parse import unquote, urlsplit
 
-from app.setup.commands import Log
+from app.setup.commands import Log, tell
 from app.setup.failures import SetupError
 from app.setup.own_wheel import NAME
 from app.setup.place import Place
@@ -40,7 +39,7 @@ class OwnerPackages:
             if self._sources.is_dir():
                 shutil.move(self._sources, self._kept_sources)
             self._file.write_text("".join(f"{shlex.join(words)}\n" for words in requirements))
-            _tell(f"Your own packages will be installed again: {_names(requirements)}")
+            tell(f"Your own packages will be installed again: {_names(requirements)}")
 
     def put_back(self, log: Log) -> None:
         """Install the packages one by one; print those that fail."""
@@ -54,13 +53,13 @@ class OwnerPackages:
             try:
                 log.run(command, f"{' '.join(words)} could not be installed again")
             except SetupError as error:
-                _tell(f"{error.what}: {error.why}")
+                tell(f"{error.what}: {error.why}")
                 failures.append(words)
         self._file.unlink(missing_ok=True)
         if failures:
             pip = [str(self._place.python), "-m", "pip", "install"]
             again = shlex.join([*pip, *(word for words in failures for word in words)])
-            _tell(f"Your own packages {_names(failures)} are missing. Run: {again}")
+            tell(f"Your own packages {_names(failures)} are missing. Run: {again}")
 
     def requirements(self) -> list[list[str]]:
         """pip's arguments for each package."""
@@ -97,7 +96,3 @@ def _requirement(package: Distribution) -> list[str]:
 
 def _names(packages: list[list[str]]) -> str:
     return ", ".join(words[-1] for words in packages)
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from app import file_lock
 from app.root import IS_INSTALLED, ROOT
+from app.setup.commands import tell
 from app.write_whole import write_whole
 
 USUAL_PORT = 8765
@@ -101,7 +102,7 @@ def locked(path: Path, waiting_for: str) -> Iterator[int]:
     """Hold a file lock; a second process says what it waits for. Yields the descriptor."""
 
     def busy() -> None:
-        print(f"Waiting for {waiting_for} ({path})", file=sys.stderr, flush=True)
+        tell(f"Waiting for {waiting_for} ({path})")
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with file_lock.locked(path, busy) as descriptor:

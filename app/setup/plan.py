@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.setup.commands import clock
+from app.setup.commands import clock, tell
 
 LINE_MBIT_S = 50
 ASK_FROM_MB = 1000
@@ -89,6 +89,6 @@ def confirm(fetches: Sequence[Fetch]) -> bool:
     """Ask the user, at a terminal and before a large download. The end of input is no."""
     if total_mb(fetches) < ASK_FROM_MB or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return True
-    print("Continue? [Y/n] ", end="", file=sys.stderr, flush=True)
+    tell("Continue? [Y/n] ", end="")
     answer = sys.stdin.readline()
     return bool(answer) and answer.strip().lower() in ("", "y", "yes")

@@ -21,6 +21,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urljoin
 
+from app.setup.commands import tell
 from app.setup.failures import PORT_TAKEN, SetupError
 from app.setup.place import USUAL_PORT, Place, owners_file
 from app.setup.steps import Step
@@ -129,7 +130,7 @@ def progress_page(place: Place, args: Namespace, *, opens: bool = False) -> Iter
         serving = threading.Thread(target=server.serve_forever, args=(0.1,), daemon=True)
         serving.start()
         url = f"http://localhost:{server.server_port}/"
-        print(f"In a browser on this machine: {url}", file=sys.stderr, flush=True)
+        tell(f"In a browser on this machine: {url}")
         is_open = opens and open_in_browser(url)
         try:
             yield is_open
@@ -184,7 +185,7 @@ def open_running(console: str) -> bool:
     # It names itself as the model's owner, in its refusal of a missing key, or on set-up's page.
     if SETTING_UP not in body and not (body.startswith(b"{") and b"reachy-voice" in body):
         return False
-    print(f"reachy-voice runs already: {console}", file=sys.stderr, flush=True)
+    tell(f"reachy-voice runs already: {console}")
     open_in_browser(console)
     return True
 

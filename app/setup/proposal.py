@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
+from app.setup.commands import tell
 from app.setup.place import Place
 from app.setup.plan import Fetch, megabytes, total_mb, whole_s
 
@@ -56,19 +57,17 @@ class Proposal:
             with file.open("x") as new:
                 new.write(KEPT.format(profile=self.profile if taken else "default"))
         except FileExistsError:
-            print(f"{file} is there by now, and is used as it is.", file=sys.stderr)
+            tell(f"{file} is there by now, and is used as it is.")
             return True
         except OSError as error:
-            print(
+            tell(
                 f"The answer cannot be kept in {file}: {error.strerror}. The default starts; for "
                 f"the other, start with: --config {self.profile}",
-                file=sys.stderr,
             )
             return False
-        print(
+        tell(
             f"Kept in {file}. To change it, edit that line, or start once with: reachy-voice serve "
             f"--config {'default' if taken else self.profile}",
-            file=sys.stderr,
         )
         return True
 
@@ -89,7 +88,7 @@ def proposal(place: Place) -> Proposal | None:
 
 def ask_owner(offer: Proposal, fetches: Sequence[Fetch]) -> bool:
     """Ask until the answer is yes or no, and keep it. End of input is no, but not kept."""
-    print(offer.text(fetches), end="", file=sys.stderr, flush=True)
+    tell(offer.text(fetches), end="")
     while line := sys.stdin.buffer.readline():
         answer = line.decode(errors="replace").strip().lower()
         if answer in ("", "y", "yes"):
@@ -97,6 +96,6 @@ def ask_owner(offer: Proposal, fetches: Sequence[Fetch]) -> bool:
         if answer in ("n", "no"):
             offer.keep(taken=False)
             return False
-        print("Please answer y or n. Take it? [Y/n] ", end="", file=sys.stderr, flush=True)
-    print(file=sys.stderr)
+        tell("Please answer y or n. Take it? [Y/n] ", end="")
+    tell("")
     return False
