@@ -183,17 +183,19 @@ def test_missing_weights_name_the_command(
 
 
 @pytest.mark.real
-def test_ask_prints_what_was_heard_and_writes_the_answer(
+def test_ask_prints_what_was_heard_and_writes_the_answer_and_a_recording(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, weights: Callable[[str], Path]
 ) -> None:
     asked = recording("goforward")
-    question, answer = tmp_path / "question.flac", tmp_path / "answer.wav"
+    question, answer, folder = (tmp_path / name for name in ("question.flac", "answer.wav", "r"))
     soundfile.write(question, np.stack((asked.pcm, asked.pcm), axis=1), 16_000)
     sets = [
         f for s in ("llm.threads=1", "conversation.sampling.max_tokens=24") for f in ("--set", s)
     ]
-    code, printed = run(capsys, "ask", str(question), "--out", str(answer), "--json", *sets)
+    sets += ["--out", str(answer), "--record", str(folder)]
+    code, printed = run(capsys, "ask", str(question), "--json", *sets)
     assert code == 0, printed
+    assert f"Everything said is saved in {folder}" in " ".join(printed.split())
     data = json.loads(printed[printed.index("{") : printed.rindex("}") + 1])
     assert word_errors(asked.text, data["heard"]).errors == 0
     moments = [data["timeline_ms"][s] for s in ("transcript", "first_token", "first_clause")]
@@ -202,6 +204,10 @@ def test_ask_prints_what_was_heard_and_writes_the_answer(
     assert rate == 24_000
     assert len(samples) / rate == pytest.approx(data["answer_seconds"], abs=0.01)
     assert np.abs(samples).max() > 0.05
+    [lines] = folder.glob("*/session.jsonl")
+    events = [json.loads(line).get("event", {}) for line in lines.read_text().splitlines()]
+    [record] = [event for event in events if event.get("is") == "TurnRecord"]
+    assert "forward" in record["text"]
 
 
 NOTE_MODULES = """

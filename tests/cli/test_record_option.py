@@ -1,8 +1,7 @@
-"""``--record`` as users see it."""
+"""``--record`` where it cannot be used; ``test_cli.py`` records a question."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import soundfile
 
 from app.settings.load import load_settings
 from tests.support.commands import run_flat
-from tests.support.recordings import recording
 
 pytestmark = pytest.mark.engines
 
@@ -41,20 +39,3 @@ def test_a_remote_server_is_not_recorded(
     assert code == 2
     assert "cannot be used with --url" in printed
     assert not (tmp_path / "r").exists()
-
-
-@pytest.mark.real
-def test_a_question_to_the_real_engines_is_recorded(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, weights: Callable[[str], Path]
-) -> None:
-    asked = recording("goforward")
-    folder, wav = tmp_path / "r", tmp_path / "question.wav"
-    soundfile.write(wav, asked.pcm, 16_000)
-    sets = ["--set", "llm.threads=1", "--set", "conversation.sampling.max_tokens=12"]
-    code, printed = run_flat(capsys, "ask", str(wav), "--record", str(folder), *sets)
-    assert code == 0, printed
-    assert f"Everything said is saved in {folder}" in printed
-    [lines] = folder.glob("*/session.jsonl")
-    events = [json.loads(line).get("event", {}) for line in lines.read_text().splitlines()]
-    [record] = [event for event in events if event.get("is") == "TurnRecord"]
-    assert "forward" in record["text"]

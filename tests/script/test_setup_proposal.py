@@ -96,15 +96,6 @@ def test_yes_is_kept_and_serves(checkout: Checkout) -> None:
     assert checkout.served()
 
 
-def test_no_is_kept_and_serves_the_default(checkout: Checkout) -> None:
-    code, shown = checkout.serve(b"n\n")
-    assert code == 0, shown
-    assert checkout.owners.read_text().endswith("extends: default\n")
-    assert "qwen3-1.7b" not in shown
-    assert checkout.served()
-    # Nobody is asked twice: once the file exists, the program proposes nothing.
-
-
 @pytest.mark.parametrize(("key", "ends"), [(b"\x04", 0), (b"\x03", INTERRUPTED)])
 def test_the_end_of_input_and_an_interrupt_are_no_answer(
     checkout: Checkout, key: bytes, ends: int
@@ -117,13 +108,22 @@ def test_the_end_of_input_and_an_interrupt_are_no_answer(
 
 
 @pytest.mark.parametrize(
-    ("typed", "profile"), [(b"what\xff?\nYes\n", "cpu-plus"), (b"?\nno\n", "default")]
+    ("typed", "profile", "asks_again"),
+    [
+        (b"what\xff?\nYes\n", "cpu-plus", True),
+        (b"?\nno\n", "default", True),
+        (b"n\n", "default", False),
+    ],
 )
-def test_an_unclear_answer_is_asked_again(checkout: Checkout, typed: bytes, profile: str) -> None:
+def test_a_clear_answer_is_kept_and_an_unclear_one_asked_again(
+    checkout: Checkout, typed: bytes, profile: str, asks_again: bool
+) -> None:
+    """Nobody is asked twice: once the file exists, the program proposes nothing."""
     code, shown = checkout.serve(typed)
     assert code == 0, shown
-    assert "Please answer y or n." in shown
+    assert ("Please answer y or n." in shown) == asks_again
     assert checkout.owners.read_text().endswith(f"extends: {profile}\n")
+    assert ("qwen3-1.7b" in shown) == (profile == "cpu-plus")
     assert checkout.served()
 
 
