@@ -31,7 +31,7 @@ from app.models.wake_word import wake_word
 from app.models.weights import WeightsCache, open_cache
 from app.people.file import PeopleFile, model_digest
 from app.server.listening import ServerError, bind
-from app.server.local_key import key_for
+from app.server.local_key import answer_of, key_for
 from app.server.tls import tls_from_files
 from app.settings.load import load_settings
 from app.settings.model import NeedsSettings, ServerSettings, Settings, TlsFiles
@@ -58,6 +58,8 @@ from pipeline.errors import ConfigError, MissingExtra, ReachyVoiceError, Weights
 from pipeline.waking.waking import calls_of
 
 HOME = "Home Assistant"
+ANSWER_S = 2.0
+"""Time-out for the server that has the port."""
 SLOW_FIX = "Put the voice on a GPU (tts.device), or choose a faster one (tts.engine)"
 
 
@@ -384,10 +386,8 @@ def _ask(host: str, port: int, path: str) -> dict[str, Any]:
 
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     url = f"http://{in_url(host)}:{port}{path}"
-    key = key_for(url, os.environ)
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
     try:
-        answer = httpx.get(url, headers=headers, timeout=2, trust_env=False).json()
-    except (httpx.HTTPError, ValueError):
+        answer = json.loads(asyncio.run(answer_of(url, key_for(url, os.environ), ANSWER_S)))
+    except (httpx.HTTPError, TimeoutError, ValueError, RecursionError):
         return {}
     return answer if isinstance(answer, dict) else {}

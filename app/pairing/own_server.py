@@ -1,7 +1,4 @@
-"""Is our server running, and can a robot reach it?
-
-Any program may answer at its port: slowly, without end, or something unexpected.
-"""
+"""Is our server running, and can a robot reach it?"""
 
 from __future__ import annotations
 
@@ -16,12 +13,9 @@ from app.access.policy import in_url, is_loopback
 from app.pairing.place import listens
 from app.pairing.steps import NoLocalServer
 from app.server.callers import PATH, Knocks, read_callers
-from app.server.local_key import key_for
+from app.server.local_key import answer_of, key_for
 
 LOOPBACK = "127.0.0.1"
-
-MAX_BODY_BYTES = 2**20
-"""Real answers take a few kilobytes."""
 
 
 async def callers(address: str, port: int, timeout_s: float) -> Mapping[str, Knocks]:
@@ -32,7 +26,8 @@ async def callers(address: str, port: int, timeout_s: float) -> Mapping[str, Kno
     place = f"{in_url(address)}:{port}"
     for host in (LOOPBACK, address):  # no key is sent where nothing listens
         try:
-            known = read_callers(json.loads(await _get(f"{in_url(host)}:{port}", key, timeout_s)))
+            url = f"http://{in_url(host)}:{port}{PATH}"
+            known = read_callers(json.loads(await answer_of(url, key, timeout_s)))
         except (httpx.ConnectError, httpx.ConnectTimeout):
             continue
         except (httpx.HTTPError, TimeoutError, ValueError, RecursionError):
@@ -56,21 +51,3 @@ async def callers(address: str, port: int, timeout_s: float) -> Mapping[str, Kno
         why=f"nothing listens at {place}",
         fix=f"Start it with: {start} (or name its port with --port)",
     )
-
-
-async def _get(place: str, key: str | None, timeout_s: float) -> bytes:
-    """At most ``MAX_BODY_BYTES`` of the answer. No redirect is followed, because another address
-    would answer. Raises ``httpx.HTTPError`` and ``TimeoutError``."""
-    headers = {"Accept-Encoding": "identity"}  # a small compressed body may expand endlessly
-    headers |= {"Authorization": f"Bearer {key}"} if key else {}
-    body = bytearray()
-    async with (
-        asyncio.timeout(2 * timeout_s),
-        httpx.AsyncClient(timeout=timeout_s, trust_env=False, verify=False) as client,
-        client.stream("GET", f"http://{place}{PATH}", headers=headers) as answer,
-    ):
-        async for piece in answer.aiter_raw():
-            body += piece
-            if len(body) > MAX_BODY_BYTES:
-                break
-    return bytes(body)

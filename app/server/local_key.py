@@ -1,4 +1,4 @@
-"""A key for programs of the server's own user on this machine.
+"""A key for programs of the server's own user on this machine, and what a server here answers them.
 
 Where ``access.loopback`` is off, as in containers, they prove that they run on this machine by a
 key from a file that only this user can read; a port forwarder cannot add it. The key is new at
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from app.server.gate import Access
 
 log = logging.getLogger("reachy_voice.server")
+
+MOST_BYTES = 2**20
+"""Real answers take a few kilobytes."""
 
 
 @asynccontextmanager
@@ -71,6 +74,27 @@ def key_for(url: str, environ: Mapping[str, str]) -> str | None:
         return _path(place.port, environ).read_text()
     except (OSError, ReachyVoiceError):
         return None
+
+
+async def answer_of(url: str, key: str | None, timeout_s: float) -> bytes:
+    """The body with which a server on this machine answers a GET, whatever the status; at most
+    ``MOST_BYTES`` of it, in twice ``timeout_s``. Any program may answer there: slowly, without end,
+    or with a redirect, which is not followed. Raises ``httpx.HTTPError`` and ``TimeoutError``."""
+    import httpx
+
+    headers = {"Accept-Encoding": "identity"}  # a small compressed body may expand endlessly
+    headers |= {"Authorization": f"Bearer {key}"} if key else {}
+    body = bytearray()
+    async with (
+        asyncio.timeout(2 * timeout_s),
+        httpx.AsyncClient(timeout=timeout_s, trust_env=False, verify=False) as client,
+        client.stream("GET", url, headers=headers) as answer,
+    ):
+        async for piece in answer.aiter_raw():
+            body += piece
+            if len(body) > MOST_BYTES:
+                break
+    return bytes(body)
 
 
 def _path(port: int, environ: Mapping[str, str]) -> Path:

@@ -28,13 +28,12 @@ extends: {profile}
 
 @dataclass(frozen=True)
 class Proposal:
-    """A profile better than the default. All texts are for display, but for ``file``."""
+    """A profile better than the default. ``hosts``: where its weights come from."""
 
     profile: str
     summary: str
     machine: str
     hosts: str
-    """Where its weights come from."""
     file: str
     """The owner's settings, not there yet."""
 

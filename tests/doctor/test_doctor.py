@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import shutil
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -238,7 +241,26 @@ def test_webrtc(
         assert_fails(check, "aiortc", "reachy-voice setup --set server.webrtc=true")
 
 
-def test_the_port_for_home_assistant() -> None:
+def test_an_endless_answer_at_the_port_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drip() -> None:
+        client, _ = taken.accept()
+        with client, contextlib.suppress(OSError):
+            client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                client.sendall(b" ")
+                time.sleep(0.01)
+
+    monkeypatch.setattr(doctor, "ANSWER_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        assert doctor.check_port("127.0.0.1", taken.getsockname()[1]).state == "fail"
+        dripping.join()
+
+
+def test_the_port_for_home_assistant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "ANSWER_S", 0.2)
+
     def found(**server: Any) -> list[tuple[str, str]]:
         return [(c.name, c.state) for c in doctor.check_ports(ServerSettings(port=0, **server))]
 

@@ -11,8 +11,9 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from app.pairing.conversation_app import AppError, app_status
-from app.pairing.own_server import MAX_BODY_BYTES, callers
+from app.pairing.own_server import callers
 from app.pairing.steps import NoLocalServer, RobotAddress
+from app.server.local_key import MOST_BYTES
 from tests.support.fake_robot import fake_robot
 
 pytestmark = pytest.mark.machine
@@ -53,7 +54,7 @@ def robot(port: int) -> RobotAddress:
     ("pieces", "endless", "timeout_s"),
     [
         ((HEAD,), b" ", QUICK_S),  # each byte is in time
-        ((HEAD,), bytes(MAX_BODY_BYTES // 4), 10),
+        ((HEAD,), bytes(MOST_BYTES // 4), 10),
         ((HEAD, DEEP), b"", 10),
         ((), b"", 10),
     ],
