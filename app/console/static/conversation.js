@@ -10,7 +10,8 @@ export class Conversation {
     this.owed = false; // whether another answer is to be asked for after this one
     this.sounded = false; // whether anything of the answer that is under way has
     this.asleep = false;
-    this.problem = this.spoken = ""; // spoken: the last whole line, for screen readers
+    this.problem = ""; // until the user speaks or writes again
+    this.spoken = ""; // the last whole line, for screen readers
   }
 
   // Whether something to show has changed.
@@ -24,6 +25,7 @@ export class Conversation {
       }
       case "input_audio_buffer.speech_started":
         this.awaited = false;
+        this.problem = "";
         return true;
       case "input_audio_buffer.committed":
         this.awaited = true;
@@ -52,7 +54,6 @@ export class Conversation {
         this.responding = event.response.id;
         this.awaited = true;
         this.sounded = false;
-        this.problem = "";
         return true;
       case "response.output_audio_transcript.delta":
       case "response.output_text.delta":
@@ -123,6 +124,7 @@ export class Conversation {
   }
 
   write(text) {
+    this.problem = "";
     this.say([{ type: "input_text", text }]);
     this.send("response.create");
     this.awaited = true;

@@ -139,7 +139,10 @@ export const talk = {
     function press(down) {
       if (!byKey || !sound.listening || held === down) return;
       held = down;
-      if (down) stop();
+      if (down) {
+        conversation.problem = "";
+        stop();
+      }
       client.send(`input_audio_buffer.${down ? "clear" : "commit"}`);
       draw();
     }
