@@ -14,13 +14,13 @@ from pydantic import SecretStr
 from app.access.api_errors import ApiError
 from app.compose import Assistant, synthesize_alone
 from app.models.engine_memory import EngineMemory
+from app.models.engine_set import at_once
 from app.models.gpu import Gpus, find_gpus
 from app.models.memory_room import has_room
 from app.models.weights import WeightsCache
 from app.settings.load import profile_names
 from app.settings.model import Settings
 from pipeline.audio import wav
-from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.registry import (
     CORE,
     AnyEngineSpec,
@@ -80,8 +80,6 @@ class Choices:
         replace the engine of kind ``only``, or all engines, by those of ``profile``. Raises
         ``MissingExtra``."""
         pairs = [pair for pair in self._engines(profile) if only in (None, pair[0])]
-        if profile != AS_STARTED:
-            pairs = [(kind, _at_once(each)) for kind, each in pairs]
         for kind, each in pairs:
             require_modules(engine_spec(kind, each.engine))
         names = [name for _, each in pairs if (name := each.weights_name)]
@@ -105,7 +103,7 @@ class Choices:
                 why="memory has no room for both",
                 fix="Use it, and try it then",
             )
-        settings = settings.model_copy(update={"tts": _at_once(settings.tts)})
+        settings = settings.model_copy(update={"tts": at_once(settings.tts)})
         ((pcm, rate),) = await synthesize_alone(settings, self._cache, [SENTENCE])
         return wav(pcm, rate)
 
@@ -124,7 +122,7 @@ class Choices:
         return ((kind, settings.engine(kind)) for kind in CORE)
 
     def _runs(self, kind: Kind, options: EngineOptions) -> bool:
-        return _at_once(self._assistant.settings.engine(kind)) == _at_once(options)
+        return self._assistant.settings.engine(kind) == options
 
     def _row(self, kind: Kind, options: EngineOptions, gpus: Gpus) -> dict[str, Any]:
         spec = engine_spec(kind, options.engine)
@@ -166,12 +164,6 @@ def _key(kind: Kind, options: EngineOptions) -> tuple[Any, ...]:
     """A key that is equal for the same engine with the same model, whatever its other options."""
     details = (getattr(options, key, None) for key in ("weights", "model_file", "url"))
     return kind, options.engine, *details
-
-
-def _at_once(options: EngineOptions) -> EngineOptions:
-    """The same, but a server is not waited for, as the user is waiting."""
-    is_far = isinstance(options, UrlOptions)
-    return options.model_copy(update={"start_s": 0.0}) if is_far else options
 
 
 def _text(value: SecretStr | Path) -> str:

@@ -18,6 +18,7 @@ from app.models.word_scales import Scales, WordScales
 from app.settings.model import Settings
 from app.setup.ran_here import RanHere
 from pipeline.engines.by_url.engine import UrlEngine
+from pipeline.engines.by_url.options import UrlOptions
 from pipeline.engines.by_url.pool import Pool
 from pipeline.engines.registry import (
     CORE,
@@ -88,7 +89,7 @@ class EngineSet:
         self._measured = False
         self._pool = Pool()
         self._instructions = settings.conversation.instructions
-        self._engines = {kind: self.build(settings.engine(kind), kind) for kind in CORE}
+        self._engines = {kind: self._build(settings.engine(kind), kind) for kind in CORE}
         self.exchanging: Kind | None = None
         """The engine that was unloaded so that its replacement can be loaded."""
         self._starting: set[Engine] = set()
@@ -161,7 +162,13 @@ class EngineSet:
         self, options: EngineOptions, kind: Kind, new_options: EngineOptions | None = None
     ) -> Engine:
         """Like ``build_engine``, but a language model by URL also gets its word judge, and an
-        engine that follows updates gets the newest weights, or those of ``new_options``."""
+        engine that follows updates gets the newest weights, or those of ``new_options``. Its server
+        is not waited for: the engine in use can go on."""
+        return self._build(options, kind, at_once(new_options or self.updates.newest(options)))
+
+    def _build(
+        self, options: EngineOptions, kind: Kind, new_options: EngineOptions | None = None
+    ) -> Engine:
         new_options = new_options or self.updates.newest(options)
         engine = build_engine(new_options, kind, self.cache, self._pool)
         judge = options.judge
@@ -287,6 +294,11 @@ async def end(started: ReadyEngine) -> None:
     started.engine.close()
     await asyncio.wait({started.life})
     await asyncio.to_thread(give_back)
+
+
+def at_once(options: EngineOptions) -> EngineOptions:
+    """The same, but a server is not waited for."""
+    return options.model_copy(update={"start_s": 0.0} if isinstance(options, UrlOptions) else {})
 
 
 def build_engine(options: EngineOptions, kind: Kind, cache: WeightsCache, pool: Pool) -> Engine:

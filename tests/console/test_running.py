@@ -367,10 +367,8 @@ async def test_a_missing_voice_is_reported_with_advice(offered: Served) -> None:
 
 
 async def test_a_server_where_nobody_is_is_not_waited_for(
-    offered: Served, offer: Offer, monkeypatch: pytest.MonkeyPatch
+    offered: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await post(offered, "models/choose", {"profile": "remote", "kind": "stt"})
-    assert offer.settings.stt.start_s == 0  # type: ignore[attr-defined]
     address = f"http://127.0.0.1:{free_port()}/v1"
     monkeypatch.setenv("REACHY_VOICE__TTS", f"{{engine: openai-speech, url: '{address}'}}")
     answer = await post(offered, "models/try", {})

@@ -32,7 +32,14 @@ from app.settings.load import load_settings
 from app.settings.model import LoadedSettings
 from pipeline.audio import LISTEN_RATE, Pcm, pcm_from_bytes
 from pipeline.engines.registry import CORE, Kind
-from pipeline.errors import ConfigError, EngineError, MissingExtra, ReachyVoiceError, WeightsError
+from pipeline.errors import (
+    ConfigError,
+    EngineError,
+    MissingExtra,
+    ReachyVoiceError,
+    Unreachable,
+    WeightsError,
+)
 from reachy_voice.testing import Noise
 from tests.clients.robot_app import COMPLETED, DELTA, STARTED, RobotApp, robot_app
 from tests.support.listening import listening
@@ -214,6 +221,9 @@ async def test_a_failed_load_keeps_the_old_engine(start: Start) -> None:
             await turn(app, 2 if unload_first else 1)  # no notice is said: no client waits
         with pytest.raises(ConfigError, match="audio windows of another size"):
             await server.use("vad.window_samples=256")
+        async with asyncio.timeout(30):  # not the time-out of the start
+            with pytest.raises(Unreachable, match="cannot be reached"):
+                await server.use('tts={engine: openai-speech, url: "http://127.0.0.1:9/v1"}')
         # Which of the two is missing first depends on the installed packages.
         with pytest.raises((MissingExtra, WeightsError)):
             await server.use("stt=parakeet")
