@@ -1,13 +1,10 @@
-"""Write docs/commands.md from the commands and their errors; with --check, only compare.
-
-.venv/bin/python script/commands_page.py [--check]
-"""
+"""Write docs/commands.md from the commands and their errors."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-import sys
+from argparse import ArgumentParser
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,7 +104,9 @@ def _errors(of: type[ReachyVoiceError]) -> Iterator[type[ReachyVoiceError]]:
 
 
 def main() -> int:
-    if "--check" in sys.argv:
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="only compare")
+    if parser.parse_args().check:
         current = PAGE.is_file() and PAGE.read_text() == page()
         print("docs/commands.md is up to date" if current else "run: script/commands_page.py")
         return 0 if current else 1
