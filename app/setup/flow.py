@@ -302,7 +302,6 @@ def step_environment(place: Place) -> dict[str, str]:
     pip = {"PIP_NO_INPUT": "1", "PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     # NVIDIA's containers constrain versions. An empty variable leaves pip's files in force.
     pip |= {"PIP_CONSTRAINT": os.devnull, "PIP_NO_BINARY": ":none:", "PIP_ONLY_BINARY": ":none:"}
-    pip |= {f"PIP_{name}": "" for name in ("TARGET", "PREFIX", "ROOT")}
     return {**os.environ, **pip, "TMPDIR": str(place.scratch)}
 
 

@@ -83,9 +83,14 @@ class Place:
         return Stamps(self.venv / ".setup")
 
     def pip(self, *arguments: str) -> list[str]:
-        """The command line; isolated from PYTHON* variables and from the user's own packages."""
-        quiet = () if arguments[0] == "uninstall" else ("--progress-bar=off",)
-        return [str(self.python), "-I", "-m", "pip", *arguments, *quiet]
+        """The command line; isolated from PYTHON* variables and from the user's own packages. What
+        it installs goes into the environment, or into the one of ``--python``, whatever pip's
+        configuration says."""
+        more = [] if arguments[0] == "uninstall" else ["--progress-bar=off"]
+        if "install" in arguments:
+            prefix = arguments[1] if arguments[0] == "--python" else self.venv
+            more += ["--target=", "--root=/", f"--prefix={prefix}"]
+        return [str(self.python), "-I", "-m", "pip", *arguments, *more]
 
     @property
     def wheels(self) -> Path:
