@@ -21,8 +21,8 @@ GpuKind = Literal["nvidia", "apple"]
 
 STACK_EXTRAS = frozenset({"nemo", "qwen"})
 """Extras of engines that come with torch."""
-SERVER_MB = 200
-"""The server without its models: interpreter, numpy and onnxruntime."""
+SERVER_MB = 224
+"""The server without its models: interpreter, numpy, onnxruntime; with them, ``cpu`` took 844."""
 TORCH_WORKER_MB, CUDA_WORKER_MB = 800, 2400
 """Main memory of a process that imports NeMo or qwen-tts, without CUDA (735, 590 MB measured) and
 with it (2,190, 2,440 MB on a machine with an H100, including CUDA's libraries)."""

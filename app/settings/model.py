@@ -257,7 +257,7 @@ class NeedsSettings(Section):
     """CPU cores for answers in real time."""
     gpu: Literal["nvidia", "apple"] | None = None
     """The kind of GPU."""
-    memory_mb: int = Field(default=820, ge=0)
+    memory_mb: int = Field(default=844, ge=0)
     """Main memory, without the rest of the system."""
     gpu_memory_mb: int = Field(default=0, ge=0)
     """GPU memory; it counts as main memory where the GPU shares that."""
