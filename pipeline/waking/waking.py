@@ -190,7 +190,7 @@ class Waking:
         why = self._calls.aside(words.text)
         if why == "call" and cuts:
             why = None
-        why = why or of_another
+        why = of_another or why
         return replace(words, text="", exclusion=why) if why and self._can_sleep else words
 
     def _of_another(self, words: Transcript) -> Aside | None:

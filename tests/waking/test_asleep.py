@@ -385,6 +385,7 @@ def face(*places: tuple[int, int, float]) -> list[tuple[int, Deed]]:
     [
         ("and in Rome", 100.0, True),  # the caller has moved a little
         ("did you see my keys", 20.0, False),  # somebody else, to somebody else
+        ("good night", 20.0, False),
         ("hey Reachy and in Rome", 20.0, True),  # somebody else has called
         ("did you see my keys", None, True),  # no array
     ],
