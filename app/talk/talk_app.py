@@ -47,8 +47,8 @@ ALL_ZERO = (
 )
 
 LIFELESS = (
-    "The microphone delivers next to nothing. Is it muted or its level at zero in the system's "
-    "settings, or is sound.channel one that is not connected? Unplug it and plug it in again"
+    "The microphone delivers next to nothing, or is stuck. Is it muted or its level at zero in the "
+    "system's settings, or sound.channel not connected? Unplug it and plug it in again"
 )
 
 HALF_DUPLEX = "half-duplex: you are not heard while the robot speaks and for 0.6 s after"

@@ -70,8 +70,9 @@ class Zeros:
 
 
 class LifeSigns:
-    """Detects a microphone that delivers next to nothing: zeros with rare bursts, a constant, one
-    bit of dither. Takes samples as the device delivers them: resampled, dither looks like noise."""
+    """Detects a microphone that delivers next to nothing (zeros with rare bursts, a constant, one
+    bit of dither), or the same sound again and again. Takes samples as the device delivers them:
+    resampled, dither looks like noise."""
 
     def __init__(self, rate_hz: int) -> None:
         self._piece_samples = round(_PIECE_S * rate_hz)
@@ -94,6 +95,10 @@ class LifeSigns:
     def _is_dead(self, piece: Pcm) -> bool:
         counts = np.unique(piece, return_counts=True)[1]
         if counts.max() >= _SAME_SHARE * len(piece):
+            return True
+        data, step = piece.tobytes(), piece.itemsize
+        again = data.find(data[: self._block_samples * step], step)
+        if again > 0 and data.startswith(data[again:]):
             return True
         whole = len(piece) // self._block_samples * self._block_samples
         blocks = piece[:whole].reshape(-1, self._block_samples).astype(np.int32)

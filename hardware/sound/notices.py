@@ -33,8 +33,8 @@ class AllZero:
 
 @dataclass(frozen=True, slots=True)
 class Lifeless:
-    """For 5 s the microphone has delivered next to nothing: rare bursts among zeros, a constant, or
-    one bit of dither."""
+    """For 5 s the microphone has delivered next to nothing: rare bursts among zeros, a constant,
+    one bit of dither, or the same sound again and again."""
 
     over: bool = False
     """That has ended."""

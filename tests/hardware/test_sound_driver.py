@@ -373,6 +373,8 @@ LIFELESS = {
     "one bit of dither": DITHER,
     "dither on a constant": DITHER + 411,
     "two bits": DITHER - _RNG.integers(0, 2, 10 * RATE_HZ),
+    "one block of noise": np.resize(noise(30)[: RATE_HZ // 100], 10 * RATE_HZ),
+    "a stuck ring": np.resize(noise(30)[:9_601], 10 * RATE_HZ),
 }
 
 

@@ -108,7 +108,7 @@ class ScriptedDriver:
         assert self.plan is not None
         plan = self.plan
         loop = asyncio.get_running_loop()
-        heard = 1 + np.arange(plan.microphone_hz // 200) % 4
+        noise = np.random.default_rng(1)
         while True:
             now_s = loop.time()
             if not self.speaker_stalls:
@@ -116,6 +116,7 @@ class ScriptedDriver:
                 dry, self.runs_dry = self.runs_dry, False
                 self.given.append(self.plan.on_asked(wanted, now_s + 0.015, now_s, dry))
             if not self.mic_stalls:
+                heard = noise.integers(1, 5, plan.microphone_hz // 200)
                 pcm = (self.level * heard).astype(np.int16)
                 plan.on_heard(pcm, now_s - 0.015, now_s, False)
             await asyncio.sleep(0.005)
