@@ -60,7 +60,7 @@ def decoded(data: bytes, rate: int, name: str, most_s: float = math.inf) -> Iter
                 raise ValueError(f"its rate is {file.samplerate} Hz")
             resampler = soxr.ResampleStream(file.samplerate, rate, 1)
             while len(block := file.read(_BLOCK, dtype="float32", always_2d=True)):
-                mono = block.mean(axis=1)
+                mono = _mixed(block)
                 if not np.isfinite(mono).all():
                     raise ValueError("it has samples that are no numbers")
                 samples += len(block)
@@ -75,6 +75,16 @@ def decoded(data: bytes, rate: int, name: str, most_s: float = math.inf) -> Iter
         raise AudioFormatError(what, why=why, fix=_FIX) from error
     if not samples:
         raise AudioFormatError(f"{name} has no audio in it", why="it is 0 samples long", fix=_FIX)
+
+
+def _mixed(channels: np.ndarray) -> np.ndarray:
+    """The mean of ``channels``, shape ``(samples, channels)``. One that has the opposite polarity
+    of the first is turned round: they would cancel."""
+    products = channels.T @ channels
+    powers = products.diagonal()
+    opposite = products[0] < -0.5 * np.sqrt(powers * powers[0])
+    mono: np.ndarray = np.where(opposite, -channels, channels).mean(axis=1)
+    return mono
 
 
 def write_recording(path: Path, pcm: Pcm, rate: int) -> None:

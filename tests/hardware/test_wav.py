@@ -15,15 +15,21 @@ pytestmark = pytest.mark.quick
 
 
 @pytest.mark.parametrize(
-    ("rate", "channels", "subtype"),
-    [(48_000, 2, "PCM_16"), (8_000, 1, "PCM_U8"), (44_100, 1, "FLOAT"), (16_000, 6, "PCM_24")],
+    ("rate", "gains", "subtype"),
+    [
+        (48_000, (1, 1), "PCM_16"),
+        (48_000, (1, -1), "PCM_16"),  # a microphone wired the wrong way round
+        (8_000, (1,), "PCM_U8"),
+        (44_100, (1,), "FLOAT"),
+        (16_000, (1,) * 6, "PCM_24"),
+    ],
 )
 def test_any_recording_becomes_mono_at_the_rate(
-    tmp_path: Path, rate: int, channels: int, subtype: str
+    tmp_path: Path, rate: int, gains: tuple[int, ...], subtype: str
 ) -> None:
     path = tmp_path / "tone.wav"
     samples = np.sin(2 * np.pi * 440 * np.arange(rate) / rate) * 0.5
-    soundfile.write(path, np.repeat(samples[:, None], channels, axis=1), rate, subtype=subtype)
+    soundfile.write(path, np.outer(samples, gains), rate, subtype=subtype)
     pcm = read_recording(path, 24_000)
     assert pcm.dtype == np.int16
     assert len(pcm) == pytest.approx(24_000, abs=2)
