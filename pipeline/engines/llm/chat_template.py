@@ -50,6 +50,7 @@ class PromptPart:
     """The data URL of a picture, in place of text."""
 
 
+_NO_SYSTEM = Message("system", "")
 _HELLO = Message("user", "Hello")
 _HI = Message("assistant", "Hi")
 _GOODBYE = Message("user", "Goodbye")
@@ -101,6 +102,10 @@ class ChatTemplate:
             self._no_tools = []  # some templates want a list even if it is empty
         self._try_parts()
         native = self._try_calls() if "tools" in source else None
+        unnamed, empty = self._try_render([_HELLO]), self._try_render([_NO_SYSTEM, _HELLO])
+        self._names_model = 0 < len(empty) < len(unnamed)
+        """Whether it writes a system message of its own ("You are SmolLM, trained by Hugging Face")
+        where there is none."""
         self.capabilities = replace(self._probe(), tools=native is not None)
         """What the template can take."""
         self.syntax = native or HERMES
@@ -120,6 +125,8 @@ class ChatTemplate:
         """
         originals: list[str | Image] = []
         messages = adapted(messages, tools, self.capabilities)
+        if self._names_model and messages[0].role != "system":
+            messages = [_NO_SYSTEM, *messages]
         functions = [function_data(tool) for tool in tools] if self.capabilities.tools else []
         tool_data = self._hide(functions, originals)
         text = self._text(self._hide(self._data(messages), originals), tool_data)

@@ -101,6 +101,13 @@ def test_the_dialect_of_hugging_face() -> None:
     assert text(template, [Message("user", "<é>")]) == '<s>"<é>"</s>4False'
 
 
+def test_a_template_does_not_say_who_the_model_is() -> None:
+    template = """{% if messages[0].role != "system" %}system You are Smol.
+{% endif %}{% for message in messages %}{{ message.role }} {{ message.content }}
+{% endfor %}"""
+    assert text(ChatTemplate(template), [USER]) == "system \nuser Hello\n"
+
+
 def test_a_refusal_says_why() -> None:
     template = ChatTemplate("{{ raise_exception('Roles must alternate') }}")
     with pytest.raises(EngineError, match="Roles must alternate"):
