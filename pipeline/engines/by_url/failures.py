@@ -242,6 +242,12 @@ _LOADS = re.compile(
     re.IGNORECASE,
 )
 """How llama-server, Ollama and others say, with HTTP status 503, that the model is loading."""
+_UNLOADED = re.compile(
+    r"\bmodel (is |was |has )?(been )?(un|not )loaded\b"
+    r"|\bno models? (is |are )?(currently )?loaded\b",
+    re.IGNORECASE,
+)
+"""How LM Studio, TabbyAPI and the router of llama-server say that the model was unloaded."""
 _FOR_NOW = (ServerOverload, "refuses the request for now", "Check its log, and your account there")
 _OVERLOADED = (
     ServerOverload,
@@ -277,7 +283,11 @@ def refusal(place: EngineAddress, complaint: Complaint, private: Iterable[str] =
     status, says = complaint.status, without(complaint.message, private)
     other = _FAILED if status >= 500 else (Rejection, "refuses the request", _REFUSED)
     kind, what, fix = _BY_STATUS.get(status, other)
-    if status == 503 and _LOADS.search(complaint.message):
+    if status != 503 and _UNLOADED.search(complaint.message):
+        # Asked again, it may load the model.
+        kind = Misconfiguration if status == 404 else ServerFailure
+        what, fix = "has no model loaded", "Load {kind}.model there, and let it keep it loaded"
+    elif status == 503 and _LOADS.search(complaint.message):
         kind, fix = ServerLoading, _WAIT
     elif status in (429, 503, 529) and complaint.retry_s is not None:
         kind = ServerLoading

@@ -139,6 +139,16 @@ def test_an_answer_that_fills_the_context_is_not_a_prompt_too_long() -> None:
         (200, {"error": "Bad", "error_type": "generation"}, ServerFailure, "HTTP 200, Bad", "log"),
         (200, {"error": {"code": 7, "message": "Bad"}}, ServerFailure, "failed: HTTP 200", "log"),
         (400, {"error": {"message": None}}, Rejection, "refuses the request: HTTP 400", "extra"),
+        *(
+            (status, body, kind, "has no model loaded: HTTP", "Load llm.model there")
+            for status, body, kind in (
+                (400, {"error": "Model is unloaded."}, ServerFailure),  # LM Studio
+                (404, says("No models loaded. Please load a model."), Misconfiguration),
+                (200, says("Model has unloaded or crashed."), ServerFailure),
+                (400, {"detail": "No models are currently loaded."}, ServerFailure),  # TabbyAPI
+                (400, says("model is not loaded", code=400), ServerFailure),  # llama-server
+            )
+        ),
         (400, ["?"], Rejection, "refuses the request: HTTP 400", "extra"),
         (400, None, Rejection, "refuses the request: HTTP 400", "extra"),
     ],
