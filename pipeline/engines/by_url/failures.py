@@ -164,12 +164,11 @@ def complaint(status: int, body: Any) -> Complaint:
     real status is then in the body."""
     body = first_of(body)
     error = body.get("error", body.get("detail", body)) if isinstance(body, dict) else body
-    if isinstance(error, list):  # FastAPI's list of problems repeats the input
-        error = {"message": "; ".join(_problem(one) for one in error if isinstance(one, dict))}
     if not isinstance(error, dict):
-        error = {"message": str(error or "")}
-    message = error.get("message") or error.get("error") or error.get("msg") or ""
-    message = message if isinstance(message, str) else json.dumps(message)
+        error = {"message": error}
+    message = _words_in(error)
+    if isinstance(about := error.get("metadata"), dict):  # OpenRouter's own message says nothing
+        message = ": ".join(filter(None, (message, _words_in(about.get("raw")))))
     status = _status_in(error) if status == 200 else status
     kinds = [error[key] for key in ("type", "code") if isinstance(error.get(key), str)]
     listed = any(kind in _TOO_LONG_KINDS for kind in kinds)
@@ -185,17 +184,23 @@ def complaint(status: int, body: Any) -> Complaint:
     )
 
 
+def _words_in(error: Any) -> str:
+    """The message in ``error``: gateways put one error into another, and FastAPI sends a list with
+    the name of each field, and the input, which is left out."""
+    if isinstance(error, dict):
+        place = error.get("loc")
+        field = [str(name) for name in place[1:2]] if isinstance(place, list) else []
+        inner = (error.get(key) for key in ("message", "error", "errors", "detail", "msg"))
+        return ": ".join((*field, _words_in(next(filter(None, inner), ""))))
+    if isinstance(error, list):
+        return "; ".join(filter(None, map(_words_in, error)))
+    return error if isinstance(error, str) else ""
+
+
 def first_of(body: Any) -> Any:
     """``body``, taken out of its list if it is an error in a list, as Gemini sends."""
     is_list = isinstance(body, list) and body and isinstance(body[0], dict) and "error" in body[0]
     return body[0] if is_list else body
-
-
-def _problem(entry: Mapping[str, Any]) -> str:
-    """The name of a field of the body, and what is wrong with it."""
-    place = entry.get("loc")
-    field = [str(name) for name in place[1:2]] if isinstance(place, list) else []
-    return ": ".join((*field, str(entry.get("msg", ""))))
 
 
 def _is_too_long(status: int, message: str) -> bool:
@@ -234,6 +239,11 @@ _NO_ENTRY = (
     "refuses access",
     "Set {kind}.api_key, or REACHY_VOICE__{KIND}__API_KEY in the environment",
 )
+_UNKNOWN = (
+    Misconfiguration,
+    "does not know the path or the model",
+    "Correct {kind}.url (most end in /v1) and {kind}.model",
+)
 _MOVED = (Misconfiguration, "redirects to another address", "Correct {kind}.url")
 _WAIT = "Wait until its model is loaded"
 _LOADS = re.compile(
@@ -244,10 +254,10 @@ _LOADS = re.compile(
 """How llama-server, Ollama and others say, with HTTP status 503, that the model is loading."""
 _UNLOADED = re.compile(
     r"\bmodel (is |was |has )?(been )?(un|not )loaded\b"
-    r"|\bno models? (is |are )?(currently )?loaded\b",
+    r"|\bno models? (is |are )?(currently )?loaded\b|\bfailed to load (the )?model\b",
     re.IGNORECASE,
 )
-"""How LM Studio, TabbyAPI and the router of llama-server say that the model was unloaded."""
+"""How LM Studio, TabbyAPI and the router of llama-server say that they have no model."""
 _FOR_NOW = (ServerOverload, "refuses the request for now", "Check its log, and your account there")
 _OVERLOADED = (
     ServerOverload,
@@ -261,11 +271,7 @@ _BY_STATUS: Mapping[int, tuple[type[EngineError], str, str]] = {
     200: _FAILED,
     401: _NO_ENTRY,
     403: _NO_ENTRY,
-    404: (
-        Misconfiguration,
-        "does not know the path or the model",
-        "Correct {kind}.url (most end in /v1) and {kind}.model",
-    ),
+    **dict.fromkeys((404, 405), _UNKNOWN),
     **dict.fromkeys((301, 302, 303, 307, 308), _MOVED),
     **dict.fromkeys((402, 408, 409, 425), _FOR_NOW),
     **dict.fromkeys((429, 529), _OVERLOADED),

@@ -147,8 +147,20 @@ def test_an_answer_that_fills_the_context_is_not_a_prompt_too_long() -> None:
                 (200, says("Model has unloaded or crashed."), ServerFailure),
                 (400, {"detail": "No models are currently loaded."}, ServerFailure),  # TabbyAPI
                 (400, says("model is not loaded", code=400), ServerFailure),  # llama-server
+                (400, says('Failed to load model "qwen".'), ServerFailure),  # LM Studio
             )
         ),
+        (405, {"detail": "Method Not Allowed"}, Misconfiguration, "HTTP 405, Method", "llm.url"),
+        *(
+            (400, body, Rejection, "HTTP 400, bad field", "extra")
+            for body in (
+                {"error": {"error": {"message": "bad field"}}},
+                {"errors": [{"message": "bad field"}]},
+                {"error": ["bad field"]},
+                {"detail": {"error": {"message": "bad field"}}},
+            )
+        ),
+        (502, says("No", metadata={"raw": "no GPU"}), ServerFailure, "502, No: no GPU", "log"),
         (400, ["?"], Rejection, "refuses the request: HTTP 400", "extra"),
         (400, None, Rejection, "refuses the request: HTTP 400", "extra"),
     ],
