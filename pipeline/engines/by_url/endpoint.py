@@ -212,7 +212,7 @@ class Endpoint:
     async def _complaint(self, exchange: HttpExchange, private: Iterable[str]) -> EngineError:
         content = await exchange.body(MOST_ERROR_BYTES)
         status, headers = exchange.answer.status, exchange.answer.headers
-        says = complaint_of_bytes(status, content)
+        says = complaint_of_bytes(status, exchange.answer.redirects_to.encode() or content)
         if "retry-after" in headers:
             says = replace(says, retry_s=retry_after_s(headers["retry-after"]))
         error = refusal(self.place, says, private)

@@ -94,6 +94,12 @@ class HttpResponse:
         self.task = asyncio.create_task(self._carry(client, request))
         """After ``close``, it ends once the server has stopped or took too long to."""
 
+    @property
+    def redirects_to(self) -> str:
+        """An address, without what may be secret in it; empty: it is no redirect."""
+        is_redirect = 300 <= self.status < 400
+        return self.headers.get("location", "").partition("?")[0] if is_redirect else ""
+
     async def wait_for_head(self) -> HttpResponse:
         """Wait for the head. Raises ``HttpFailure``."""
         try:

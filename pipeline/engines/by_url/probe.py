@@ -143,7 +143,7 @@ async def _hint_at_v1(place: EngineAddress, options: UrlOptions, pool: Pool) -> 
 async def _get(
     place: EngineAddress, options: UrlOptions, pool: Pool, path: str
 ) -> tuple[int, bytes]:
-    """Status and body. ``path``: as for ``joined``, or a whole URL."""
+    """Status and body, or where it redirects to. ``path``: as for ``joined``, or a whole URL."""
     url = path if "://" in path else joined(options.url, path)
     request = HttpRequest("GET", url, options.headers)
     try:
@@ -155,7 +155,7 @@ async def _get(
                     whole += piece
                     if len(whole) > MOST_BYTES:
                         break
-                return answer.status, whole
+                return answer.status, answer.redirects_to.encode() or whole
             finally:
                 answer.close()
     except HttpFailure as broken:

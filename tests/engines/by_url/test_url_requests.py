@@ -312,8 +312,9 @@ async def test_certificates_are_verified(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_redirects_are_not_followed() -> None:
     far, other = FarServer(key="secret"), FarServer()
     async with serving(other), chat_with(far, api_key="secret") as engine:
-        far.moods[CHAT] = [Mood(307, headers=[("location", f"{other.url}/chat/completions")])]
-        with pytest.raises(EngineError, match="redirects to another address"):
+        far.moods[CHAT] = [Mood(307, headers=[("location", f"{other.url}/chat?state=1")])]
+        where = f"redirects to another address: HTTP 307, {other.url}/chat. "
+        with pytest.raises(EngineError, match=re.escape(where)):
             await answer(engine)
     assert not other.seen
 
