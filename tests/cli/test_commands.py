@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from app.cli.command_line import cli
 from app.models.catalogue import Catalogue
+from app.root import ROOT
 from app.settings.load import load_settings
 from pipeline.errors import ConfigError, WeightsError
 
@@ -152,3 +155,10 @@ def test_doctor_as_json(run: Run) -> None:
     states = {check["name"]: check["state"] for check in checks}
     assert states["settings"] == "fail"
     assert states["Python"] == "ok"
+
+
+def test_the_page_of_commands_is_written_only_if_asked_for() -> None:
+    written = (ROOT / "docs/commands.md").stat().st_mtime_ns
+    command = [sys.executable, str(ROOT / "script/commands_page.py"), "--chek"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+    assert (ROOT / "docs/commands.md").stat().st_mtime_ns == written

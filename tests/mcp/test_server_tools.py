@@ -171,6 +171,17 @@ def test_an_interruption_cancels_the_call(acts: Any, said: list[str]) -> None:
     assert played.words == [] if isinstance(acts[0], CancelResponse) else said
 
 
+@pytest.mark.parametrize("after_s", [0.3, 1.0, 2.0])
+def test_the_question_of_a_cancelled_call_stays(after_s: float) -> None:
+    llm = ScriptedLlm(answers=[("I will look. ", ToolCall("forecast", "{}"))], deltas=("Fine.",))
+    stt = ScriptedStt(("What is the weather?", "What did I ask?"))
+    acts = say(1), silence(after_s), CancelResponse(), wait(1), say(1), silence(3)
+    played = scene(llm, weather(takes_s=20), *acts, stt=stt, config=VOICE, settings=AT_ONCE)
+    asked, *_, result, again = played.prompts[-1][1:]
+    assert (asked, again) == (("user", "What is the weather?"), ("user", "What did I ask?"))
+    assert result == ("tool", f"The tool has failed: {CANCELLED}")
+
+
 def test_a_barge_in_over_the_words_before_a_call_cancels_it() -> None:
     words = "I will look that up for you in the newest forecast that there is. "
     llm = ScriptedLlm(answers=[(words, ToolCall("forecast", "{}"))], deltas=("Fine.",))
