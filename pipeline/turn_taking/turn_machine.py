@@ -139,7 +139,7 @@ class TurnMachine:
     def _judge(self, turn: Turn, verdict: Verdict, text: str | None) -> Actions:
         if not turn.state.overlaps:
             return
-        if text:
+        if text and turn.state.speaks:
             turn.review.readings.append(text)
         if interrupts(verdict):
             yield from self._interrupt(turn, verdict)

@@ -236,3 +236,14 @@ def test_no_sequence_of_facts_loses_words_answers_twice_or_leaves_an_answer_held
             assert world.answers[turn] == turn.wants_answer
         else:
             assert not world.answers[turn] or (outcome is Do.REJECT and turn.mistake)
+
+
+def test_words_read_in_a_pause_are_evidence_once() -> None:
+    """They are read again before the turn ends, and were an earlier look then."""
+    machine = TurnMachine(BargeIn(), answers=True)
+    machine.on(Onset("item", 0, 0, "review"))
+    turn = machine.turns[0]
+    machine.on(Reading(turn, "unsure", "very well"))
+    machine.on(TurnPause(14_400, 14_912))
+    machine.on(Reading(turn, "too short", "very well, you heard"))
+    assert turn.review.readings == ["very well"]
