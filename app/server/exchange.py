@@ -128,7 +128,7 @@ class Exchange:
     async def _restore(self, kind: Kind, options: EngineOptions, error: ReachyVoiceError) -> None:
         """Load the old engine again. Raises ``EngineError`` if that fails, too."""
         try:
-            engine = await asyncio.to_thread(self._engines.build, options, kind)
+            engine = await asyncio.to_thread(self._engines.build_again, options, kind)
             self._seat(kind, await self._engines.start(engine, kind), options)
         except ReachyVoiceError as second:
             self._engines[kind].problem = f"was replaced, and no engine could be loaded: {second}"
