@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import math
+import re
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
@@ -97,8 +98,10 @@ class HttpResponse:
     @property
     def redirects_to(self) -> str:
         """An address, without what may be secret in it; empty: it is no redirect."""
-        is_redirect = 300 <= self.status < 400
-        return self.headers.get("location", "").partition("?")[0] if is_redirect else ""
+        if not 300 <= self.status < 400:
+            return ""
+        shown = re.sub(r"[?#;].*", "", self.headers.get("location", ""))
+        return re.sub(r"//[^/]*@", "//", shown)
 
     async def wait_for_head(self) -> HttpResponse:
         """Wait for the head. Raises ``HttpFailure``."""

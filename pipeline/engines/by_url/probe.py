@@ -143,7 +143,8 @@ async def _hint_at_v1(place: EngineAddress, options: UrlOptions, pool: Pool) -> 
 async def _get(
     place: EngineAddress, options: UrlOptions, pool: Pool, path: str
 ) -> tuple[int, bytes]:
-    """Status and body, or where it redirects to. ``path``: as for ``joined``, or a whole URL."""
+    """Status, and the body or the address that it redirects to. ``path``: as for ``joined``, or a
+    whole URL."""
     url = path if "://" in path else joined(options.url, path)
     request = HttpRequest("GET", url, options.headers)
     try:

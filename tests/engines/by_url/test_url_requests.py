@@ -312,10 +312,12 @@ async def test_certificates_are_verified(tmp_path: Path, monkeypatch: pytest.Mon
 async def test_redirects_are_not_followed() -> None:
     far, other = FarServer(key="secret"), FarServer()
     async with serving(other), chat_with(far, api_key="secret") as engine:
-        far.moods[CHAT] = [Mood(307, headers=[("location", f"{other.url}/chat?state=1")])]
-        where = f"redirects to another address: HTTP 307, {other.url}/chat. "
-        with pytest.raises(EngineError, match=re.escape(where)):
-            await answer(engine)
+        for secret in ("?state=1", "#token=1", ";id=1"):
+            to = f"{other.url}/chat{secret}".replace("//", "//me:key@")
+            far.moods[CHAT] = [Mood(307, headers=[("location", to)])]
+            where = f"redirects to another address: HTTP 307, {other.url}/chat. "
+            with pytest.raises(EngineError, match=re.escape(where)):
+                await answer(engine)
     assert not other.seen
 
 

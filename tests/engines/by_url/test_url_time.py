@@ -38,6 +38,7 @@ class ScriptedAnswer:
     """``script``: pieces of the body, and the seconds between them."""
 
     status = 200
+    redirects_to = ""
 
     def __init__(self, kind: str, script: Script) -> None:
         self.headers = {"content-type": kind}
