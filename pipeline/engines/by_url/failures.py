@@ -10,6 +10,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -164,6 +165,8 @@ def complaint(status: int, body: Any) -> Complaint:
     real status is then in the body."""
     body = first_of(body)
     error = body.get("error", body.get("detail", body)) if isinstance(body, dict) else body
+    if error is True:
+        error = body
     if not isinstance(error, dict):
         error = {"message": error}
     message = _words_in(error)
@@ -185,16 +188,22 @@ def complaint(status: int, body: Any) -> Complaint:
 
 
 def _words_in(error: Any) -> str:
-    """The message in ``error``: gateways put one error into another, and FastAPI sends a list with
-    the name of each field, and the input, which is left out."""
+    """The message in ``error``: gateways put one error into another, also as text, and FastAPI
+    sends a list with the name of each field, and the input, which is left out."""
     if isinstance(error, dict):
         place = error.get("loc")
         field = [str(name) for name in place[1:2]] if isinstance(place, list) else []
-        inner = (error.get(key) for key in ("message", "error", "errors", "detail", "msg"))
+        keys = ("message", "error", "errors", "detail", "msg", "text")
+        inner = (error.get(key) for key in keys if error.get(key) is not True)
         return ": ".join((*field, _words_in(next(filter(None, inner), ""))))
     if isinstance(error, list):
         return "; ".join(filter(None, map(_words_in, error)))
-    return error if isinstance(error, str) else ""
+    if not isinstance(error, str):
+        return ""
+    if error.startswith(("{", "[")):
+        with suppress(ValueError):
+            return _words_in(json.loads(error)) or error
+    return error
 
 
 def first_of(body: Any) -> Any:
@@ -289,7 +298,7 @@ def refusal(place: EngineAddress, complaint: Complaint, private: Iterable[str] =
     status, says = complaint.status, without(complaint.message, private)
     other = _FAILED if status >= 500 else (Rejection, "refuses the request", _REFUSED)
     kind, what, fix = _BY_STATUS.get(status, other)
-    if status != 503 and _UNLOADED.search(complaint.message):
+    if status not in (401, 403, 429, 503, 529) and _UNLOADED.search(complaint.message):
         # Asked again, it may load the model.
         kind = Misconfiguration if status == 404 else ServerFailure
         what, fix = "has no model loaded", "Load {kind}.model there, and let it keep it loaded"

@@ -150,6 +150,7 @@ def test_an_answer_that_fills_the_context_is_not_a_prompt_too_long() -> None:
                 (400, says('Failed to load model "qwen".'), ServerFailure),  # LM Studio
             )
         ),
+        (401, says("Model is not loaded"), Misconfiguration, "refuses access: HTTP 401", "API_KEY"),
         (405, {"detail": "Method Not Allowed"}, Misconfiguration, "HTTP 405, Method", "llm.url"),
         *(
             (400, body, Rejection, "HTTP 400, bad field", "extra")
@@ -158,9 +159,17 @@ def test_an_answer_that_fills_the_context_is_not_a_prompt_too_long() -> None:
                 {"errors": [{"message": "bad field"}]},
                 {"error": ["bad field"]},
                 {"detail": {"error": {"message": "bad field"}}},
+                {"error": True, "message": "bad field"},
+                says({"text": "bad field"}),
             )
         ),
-        (502, says("No", metadata={"raw": "no GPU"}), ServerFailure, "502, No: no GPU", "log"),
+        (
+            502,
+            says("No", metadata={"raw": '{"error": "no GPU"}'}),
+            ServerFailure,
+            "502, No: no GPU",
+            "log",
+        ),
         (400, ["?"], Rejection, "refuses the request: HTTP 400", "extra"),
         (400, None, Rejection, "refuses the request: HTTP 400", "extra"),
     ],
