@@ -8,7 +8,8 @@ import unicodedata
 from pipeline.messages import has_words
 
 _NOTE = re.compile(
-    r"(?<!\b\w)(?:\[[^\]]*\]|\([^)\d]*\)|\*[^*\d]*\*)|［[^］]*］|（[^）\d]*）|【[^】]*】|〔[^〕]*〕"
+    r"\[[^\]]*\]|(?<!\b\w)\((?![\d +./-]*\))[^)]*\)|(?<!\b\w)\*(?!\s*\d+\s*\*)[^*]*\*"
+    r"|［[^］]*］|（(?![\d +./-]*）)[^）]*）|【[^】]*】|〔[^〕]*〕"
     r"|[♪♫🎵🎶][^♪♫🎵🎶]*[♪♫🎵🎶]?|<\|[^|]*\|>|</?\w+>"
 )
 """What Whisper writes for sounds other than speech: ``[BLANK_AUDIO]``, ``(music)``; and marks of

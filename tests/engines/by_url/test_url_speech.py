@@ -180,6 +180,8 @@ async def test_transcripts_of_any_shape_are_read(body: bytes, words: str) -> Non
         ("［音楽］〔咳〕🎵 la 🎵", ""),
         ("はい(笑)", "はい"),
         ("[Speaker 1] Yes.", "Yes."),
+        ("(2 people laughing) *door 2 closes*", ""),
+        ("Plan A[music]", "Plan A"),
         ("Call (555) 123-4567.", "Call (555) 123-4567."),
         ("What is 5 * 3 * 2?", "What is 5 * 3 * 2?"),
         ("What is f(x) if x*y*z is 2?", "What is f(x) if x*y*z is 2?"),
