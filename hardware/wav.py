@@ -24,7 +24,8 @@ _NO_LENGTH = re.compile(rb"RIFF.{4}WAVE.{,4096}?data(\0{4})(?!LIST|id3 |$)", re.
 
 
 def read_recording(path: Path, rate: int) -> Pcm:
-    """The whole recording as mono int16 at ``rate`` Hz; channels are averaged.
+    """The whole recording as mono int16 at ``rate`` Hz: the mean of its channels, of which those of
+    opposite polarity are turned round.
 
     Raises ``AudioFormatError`` if the file is missing, empty, silent, or not a sound file.
     """
@@ -59,15 +60,15 @@ def decoded(data: bytes, rate: int, name: str, most_s: float = math.inf) -> Iter
             if file.samplerate not in RATES:
                 raise ValueError(f"its rate is {file.samplerate} Hz")
             resampler = soxr.ResampleStream(file.samplerate, rate, 1)
+            mixer = _Mixer()
             while len(block := file.read(_BLOCK, dtype="float32", always_2d=True)):
-                mono = _mixed(block)
-                if not np.isfinite(mono).all():
+                if not np.isfinite(block).all():
                     raise ValueError("it has samples that are no numbers")
                 samples += len(block)
                 if samples > most_s * file.samplerate:
                     why = f"it is longer than {most_s / 60:g} minutes"
                     raise AudioFormatError(f"{name} is too long", why=why, fix="Cut it")
-                yield from_float(resampler.resample_chunk(mono))
+                yield from_float(resampler.resample_chunk(mixer.mix(block)))
             yield from_float(resampler.resample_chunk(block[:, 0], last=True))
     except (soundfile.LibsndfileError, ValueError) as error:
         why = str(error) if isinstance(error, ValueError) else error.error_string.rstrip(".")
@@ -77,14 +78,26 @@ def decoded(data: bytes, rate: int, name: str, most_s: float = math.inf) -> Iter
         raise AudioFormatError(f"{name} has no audio in it", why="it is 0 samples long", fix=_FIX)
 
 
-def _mixed(channels: np.ndarray) -> np.ndarray:
-    """The mean of ``channels``, shape ``(samples, channels)``. One that has the opposite polarity
-    of the first is turned round: they would cancel."""
-    products = channels.T @ channels
-    powers = products.diagonal()
-    opposite = products[0] < -0.5 * np.sqrt(powers * powers[0])
-    mono: np.ndarray = np.where(opposite, -channels, channels).mean(axis=1)
-    return mono
+class _Mixer:
+    """Averages channels. One that has the opposite polarity of the loudest is turned round, because
+    they would cancel; the loudest block so far tells which."""
+
+    def __init__(self) -> None:
+        self._loudest = 0.0
+        self._signs = np.ones(1, np.float32)
+
+    def mix(self, channels: np.ndarray) -> np.ndarray:
+        """``channels``: float32, shape ``(samples, channels)``."""
+        exact = channels.astype(np.float64)
+        products = exact.T @ exact
+        powers = products.diagonal()
+        first = int(powers.argmax())
+        if powers[first] > self._loudest:
+            self._loudest = powers[first]
+            opposite = products[first] < -0.5 * np.sqrt(powers * powers[first])
+            self._signs = np.where(opposite, -1, 1).astype(np.float32)
+        mono: np.ndarray = (channels * self._signs).mean(axis=1)
+        return mono
 
 
 def write_recording(path: Path, pcm: Pcm, rate: int) -> None:
