@@ -31,9 +31,10 @@ export function people(draw) {
     pieces = [];
     problem = done = "";
     sound = new Sound(hear, () => {}, () => fail(LOST));
+    if (!(await ask("people/check", { name }))) stop(); // before anybody reads for nothing
+    if (!sound) return; // or the page was left
     try { await sound.listen(); } catch (error) { return fail(refusal(error)); }
-    if (sound && !(await ask("people/check", { name }))) stop(); // before anybody reads for nothing
-    if (!sound) return; // the page was left
+    if (!sound) return;
     left = RECORD_S;
     draw();
   }

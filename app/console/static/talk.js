@@ -48,7 +48,7 @@ export const talk = {
         client.send("input_audio_buffer.clear"); // a conversation that is resumed goes on at the first message
         look();
       }
-      if (now !== "open") playing = false;
+      if (now !== "open") playing = suggested = false;
       draw();
     }, (voice) => sound.hear(voice));
 
