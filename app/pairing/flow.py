@@ -123,10 +123,17 @@ class Pairing:
 
     async def _forbid(self, network: Network) -> None:
         self._step = "access"
-        address = network.network_address
+        address, was_allowed = network.network_address, False
+
+        def edit(access: AccessList) -> AccessList:
+            nonlocal was_allowed
+            was_allowed = network in access.networks()
+            return access.without_address(network)
+
         try:
-            await asyncio.to_thread(self.file.change, lambda old: old.without_address(network))
-            self._say("undone", f"{address} is no longer allowed")
+            await asyncio.to_thread(self.file.change, edit)
+            if was_allowed:
+                self._say("undone", f"{address} is no longer allowed")
         except ConfigError as error:
             fix = f"reachy-voice allow --remove {address}"
             self._say("left", f"{address} is still allowed to connect ({error.why})", fix)
