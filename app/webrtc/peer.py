@@ -234,4 +234,5 @@ class Peer:
     def _state_changed(self) -> None:
         state, sctp = self._connection.connectionState, self._connection.sctp
         if state in ("failed", "closed"):  # if the network is lost, aiortc may report either
-            self.end(lost=sctp is not None and sctp.transport.transport.state == "failed")
+            ice = sctp.transport.transport.state if sctp else ""
+            self.end(lost="failed" in (state, ice))
