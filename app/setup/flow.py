@@ -302,6 +302,7 @@ def step_environment(place: Place) -> dict[str, str]:
     pip = {"PIP_NO_INPUT": "1", "PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     # NVIDIA's containers constrain versions. An empty variable leaves pip's files in force.
     pip |= {"PIP_CONSTRAINT": os.devnull, "PIP_NO_BINARY": ":none:", "PIP_ONLY_BINARY": ":none:"}
+    pip |= {"PIP_ROOT": ""}  # what builds a package obeys it
     return {**os.environ, **pip, "TMPDIR": str(place.scratch)}
 
 

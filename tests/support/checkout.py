@@ -52,6 +52,8 @@ def called(place: Place) -> list[str]:
     lines = (place.root / "calls").read_text().splitlines()
     # The real pip fails at an option that a command does not have.
     assert not [line for line in lines if " uninstall " in line and "--progress-bar" in line]
+    for line in lines:
+        assert (" install " in line) == (" --target= --root=/ --prefix=" in line)
     return [line.removeprefix("-I -m pip ").partition(" --progress-bar=off")[0] for line in lines]
 
 
