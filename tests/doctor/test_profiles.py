@@ -138,7 +138,7 @@ def test_a_context_is_counted_as_in_llama_cpp() -> None:
     assert gpu["context, 16,384 tokens"].on_gpu
 
 
-@pytest.mark.parametrize(("settings", "most_mb"), [(("llm.word_judge=null",), 400), ((), 600)])
+@pytest.mark.parametrize(("settings", "most_mb"), [(("llm.word_judge=null",), 350), ((), 550)])
 def test_remote_servers_take_no_memory_but_the_word_judge_does(
     settings: tuple[str, ...], most_mb: int
 ) -> None:
