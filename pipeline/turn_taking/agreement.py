@@ -30,12 +30,12 @@ def after_agreement(words: Sequence[str], lexicon: Lexicon) -> list[str]:
 
 
 def _is_backchannel(word: str, lexicon: Lexicon) -> bool:
-    if is_in(word, (*lexicon.commands, *lexicon.openers)):
-        return is_in(word, lexicon.backchannels)  # English "what" is like "whoa"
-    return may_be_in(word, lexicon.backchannels) or (
+    if is_among(word, (*lexicon.commands, *lexicon.openers)):
+        return is_among(word, lexicon.backchannels)  # English "what" is like "whoa"
+    return may_be_among(word, lexicon.backchannels) or (
         _short(bare(word)) in _shortened(lexicon.backchannels)
         and _short(bare(word)) != bare(word)
-        and not is_in(word, lexicon.answers)  # German "nee" is no "ne"
+        and not is_among(word, lexicon.answers)  # German "nee" is no "ne"
     )
 
 
@@ -114,15 +114,15 @@ def _index(phrases: tuple[str, ...]) -> Mapping[str, Sequence[Sequence[_Slot]]]:
     return index
 
 
-def is_in(word: str, words: Sequence[str]) -> bool:
+def is_among(word: str, words: Sequence[str]) -> bool:
     """Whether it is one of ``words``. Recognisers often leave accents out: "si" for "sì"."""
     return bare(word) in map(bare, words)
 
 
-def may_be_in(word: str, words: Sequence[str]) -> bool:
+def may_be_among(word: str, words: Sequence[str]) -> bool:
     """Whether it is one of ``words``, or long enough to be a misheard one."""
     long = len(word) >= tuning.MISHEARD_LETTERS
-    return is_in(word, words) or (long and is_like(word, words, tuning.MISHEARD))
+    return is_among(word, words) or (long and is_like(word, words, tuning.MISHEARD))
 
 
 @lru_cache(4096)

@@ -22,7 +22,14 @@ from pipeline.settings import BargeIn, Lexicon, PolicyName
 from pipeline.speaking.tuning import BARELY_HEARD_S
 from pipeline.turn_record import Ignored, Interruption
 from pipeline.turn_taking import tuning
-from pipeline.turn_taking.agreement import after_agreement, agree, bare, is_in, is_like, may_be_in
+from pipeline.turn_taking.agreement import (
+    after_agreement,
+    agree,
+    bare,
+    is_among,
+    is_like,
+    may_be_among,
+)
 
 OnsetEffect = Literal["no", "interrupt", "review"]
 """What the beginning of speech does to an answer: nothing, it ends it, or its words will decide."""
@@ -98,7 +105,7 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
     refuses, rest = _refuses(overlap.text, lexicon), after_agreement(words, lexicon)
     agrees = not refuses and agree(words, lexicon)
     command = not agrees and (refuses or _is_command(rest[0], lexicon, so_far=not overlap.ended))
-    answers = (agrees and len(words) > 1) or is_in(words[0], lexicon.answers)
+    answers = (agrees and len(words) > 1) or is_among(words[0], lexicon.answers)
     if overlap.asks and answers and not command:
         return "words" if overlap.ended else "unsure"
     if agrees:
@@ -118,13 +125,13 @@ def words(overlap: Overlap, settings: BargeIn, lexicon: Lexicon) -> Verdict:
 
 def _is_short(overlap: Overlap, words: list[str], rest: list[str], lexicon: Lexicon) -> bool:
     """Whether so few words were misheard, or only follow an agreement ("Very well, you heard")."""
-    if any(is_in(word, lexicon.commands) for word in rest):
+    if any(is_among(word, lexicon.commands) for word in rest):
         return False
     if len(words) <= tuning.SHORT_WORDS and overlap.speech_ms < tuning.SHORT_MS:
         return True
     if len(rest) == len(words) or len(rest) > tuning.SHORT_WORDS:
         return False
-    asks = any(is_in(word, lexicon.openers) for word in rest)
+    asks = any(is_among(word, lexicon.openers) for word in rest)
     return not asks and _log_odds(overlap, lexicon) <= 0
 
 
@@ -208,12 +215,12 @@ def _is_command(word: str, lexicon: Lexicon, *, so_far: bool) -> bool:
     "está" is like "escuta"."""
     if _is_in_commands(word, lexicon):
         return True
-    return may_be_in(word, lexicon.commands) and not agree([word], lexicon, so_far=so_far)
+    return may_be_among(word, lexicon.commands) and not agree([word], lexicon, so_far=so_far)
 
 
 def _is_in_commands(word: str, lexicon: Lexicon) -> bool:
     """Of "tais-toi", the first part counts."""
-    return any(is_in(each, lexicon.commands) for each in (word, word.partition("-")[0]))
+    return any(is_among(each, lexicon.commands) for each in (word, word.partition("-")[0]))
 
 
 def _unread(overlap: Overlap, settings: BargeIn) -> Verdict:
