@@ -31,7 +31,7 @@ def test_a_remote_server_is_not_recorded(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     tone = tmp_path / "tone.wav"
-    soundfile.write(tone, [0.0] * 1600, 16_000)
+    soundfile.write(tone, [0.0, 0.5] * 800, 16_000)
     url = "ws://127.0.0.1:9/v1/realtime"
     code, printed = run_flat(
         capsys, "ask", str(tone), "--url", url, "--record", str(tmp_path / "r")

@@ -80,7 +80,8 @@ async def served(
     """Our server over theirs, with the shipped profile."""
     urls = (f"stt.url={audio.url}", f"llm.url={brain.url}", f"tts.url={audio.url}")
     steady = ("conversation.sampling.temperature=0", "conversation.sampling.max_tokens=48")
-    loaded = await asyncio.to_thread(load_settings, "remote", (*urls, *steady, *more))
+    patient = ("llm.first_s=120", "tts.first_s=120")  # servers on a busy machine are slow
+    loaded = await asyncio.to_thread(load_settings, "remote", (*urls, *steady, *patient, *more))
     assistant = await asyncio.to_thread(Assistant, loaded.settings, cache)
     async with local_server(assistant) as url:
         yield url
