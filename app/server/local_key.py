@@ -94,7 +94,7 @@ async def answer_of(url: str, key: str | None, timeout_s: float) -> bytes:
             body += piece
             if len(body) > MOST_BYTES:
                 break
-    return bytes(body)
+    return bytes(body[:MOST_BYTES])
 
 
 def _path(port: int, environ: Mapping[str, str]) -> Path:

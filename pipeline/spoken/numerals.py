@@ -33,8 +33,8 @@ and ``num2words`` has none in Spanish and Portuguese."""
 _MOST_DIGITS_OF_ORDINALS = {"es": 14, "pt": 18}
 """``num2words`` fails on longer ones in these languages."""
 _DECIMALS_AS_ONE_NUMBER = 2
-"""French, Spanish, Italian and Dutch read as many decimals as one number, English and German read
-each digit."""
+"""French, Spanish, Italian, Dutch and Portuguese read as many decimals as one number, English and
+German read each digit."""
 _FEMININE = {
     "uma": ((r"\bum$", "uma"), (r"\bdois$", "duas"), ("entos", "entas")),
     "una": (("uno$", "una"), ("cientos", "cientas"), ("quinientos", "quinientas")),
