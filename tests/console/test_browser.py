@@ -877,13 +877,14 @@ async def test_the_unheard_part_of_an_answer_is_shown_separately(
         assert spoken == f"Reachy, interrupted: {heard}"
 
 
+@pytest.mark.parametrize("end", ["completed", "incomplete"])
 async def test_words_written_as_speech_is_answered_are_answered_after_it(
-    staged: Served, console: Console
+    staged: Served, console: Console, end: str
 ) -> None:
     async with console(staged) as page:
         refused = {"code": "conversation_already_has_active_response", "message": "Wait."}
-        whole = {"type": "response.done", "response": {"status": "completed", "output": []}}
-        script = [CREATED, {"type": "error", "error": refused}, whole]
+        done = {"type": "response.done", "response": {"status": end, "output": []}}
+        script = [CREATED, {"type": "error", "error": refused}, done]
         states, _, sent, _ = await page.evaluate(CONVERSE, script)
         assert states == [True, True, False]
         assert sent == ["response.create"]

@@ -100,7 +100,7 @@ export class Conversation {
       if (status === "cancelled") this.send("conversation.item.retrieve", { item_id: id });
       else this.spoken = `Reachy: ${this.items.get(id)?.text ?? ""}`;
     }
-    if (this.owed && status === "completed") this.send("response.create");
+    if (this.owed && ["completed", "incomplete"].includes(status)) this.send("response.create");
     this.owed = false;
   }
 
