@@ -89,7 +89,7 @@ class EngineSet:
         self._measured = False
         self._pool = Pool()
         self._instructions = settings.conversation.instructions
-        self._engines = {kind: self.build_again(settings.engine(kind), kind) for kind in CORE}
+        self._engines = {kind: self.build(settings.engine(kind), kind) for kind in CORE}
         self.exchanging: Kind | None = None
         """The engine that was unloaded so that its replacement can be loaded."""
         self._starting: set[Engine] = set()
@@ -161,13 +161,6 @@ class EngineSet:
     def build(
         self, options: EngineOptions, kind: Kind, new_options: EngineOptions | None = None
     ) -> Engine:
-        """Like ``build_again``, for an exchange: the engine's server is not waited for, because the
-        engine in use can go on."""
-        return self.build_again(options, kind, at_once(new_options or self.updates.newest(options)))
-
-    def build_again(
-        self, options: EngineOptions, kind: Kind, new_options: EngineOptions | None = None
-    ) -> Engine:
         """Like ``build_engine``, but a language model by URL also gets its word judge, and an
         engine that follows updates gets the newest weights, or those of ``new_options``."""
         new_options = new_options or self.updates.newest(options)
@@ -185,6 +178,12 @@ class EngineSet:
             return engine
         assert isinstance(worker, Worker)
         return JudgedEngine(engine, worker, self._instructions)
+
+    def build_substitute(
+        self, options: EngineOptions, kind: Kind, new_options: EngineOptions | None = None
+    ) -> Engine:
+        """Like ``build``, but a server is not waited for: the engine in use can go on."""
+        return self.build(options, kind, at_once(new_options or self.updates.newest(options)))
 
     async def start(self, engine: Engine, kind: Kind) -> ReadyEngine:
         """Load an engine beside the others. Raises what loading raises, and ``EngineCrashed`` if it

@@ -68,7 +68,7 @@ class Exchange:
                 unload_first = False  # small, and sessions listen through them all the time
             elif unload_first is None:
                 unload_first = not await asyncio.to_thread(self._has_room, kind, options)
-            engine = await asyncio.to_thread(self._engines.build, options, kind, weights)
+            engine = await asyncio.to_thread(self._engines.build_substitute, options, kind, weights)
             if unload_first:
                 await self._load_after(kind, engine, options, tell, check)
             else:
@@ -128,7 +128,7 @@ class Exchange:
     async def _restore(self, kind: Kind, options: EngineOptions, error: ReachyVoiceError) -> None:
         """Load the old engine again. Raises ``EngineError`` if that fails, too."""
         try:
-            engine = await asyncio.to_thread(self._engines.build_again, options, kind)
+            engine = await asyncio.to_thread(self._engines.build, options, kind)
             self._seat(kind, await self._engines.start(engine, kind), options)
         except ReachyVoiceError as second:
             self._engines[kind].problem = f"was replaced, and no engine could be loaded: {second}"

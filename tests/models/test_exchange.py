@@ -241,13 +241,13 @@ async def test_an_engine_can_be_replaced_after_none_was_left(
 ) -> None:
     async with start() as server, robot_app(server.url) as app:
         await turn(app, 1)
-        real = server.assistant.engines.build_again
+        real = server.assistant.engines.build
 
         def only_what_fails(options: Any, kind: Kind, *_: Any) -> Any:
             return real(options.model_copy(update={"fails": True}), kind)
 
         with monkeypatch.context() as patched:
-            patched.setattr(server.assistant.engines, "build_again", only_what_fails)
+            patched.setattr(server.assistant.engines, "build", only_what_fails)
             with pytest.raises(EngineError, match="There is no tts engine now"):
                 await server.use("tts.level=2000", unload_first=True)
         assert "no engine could be loaded" in (server.assistant.readiness()["tts"] or "")
